@@ -17,6 +17,8 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from common import __version__
+from common.analysis.noisy_counts import NoisyCounts
+from common.analysis.reading import to_frame
 from common.arrays import random_order
 from common.clock import utc_now
 from common.errors import UsageError
@@ -25,9 +27,7 @@ from common.model.mechanisms import DEFAULT_MECHANISM
 from common.model.privacy import NO_RANK_NOISE, parse_delta, parse_epsilon
 from common.model.products import Product
 from common.planning.arguments import parse_k, parse_mechanism, parse_own_arguments, parse_rank_noise
-from common.release.count_estimates import NoisyCounts
 from common.release.counts import measured_in
-from common.release.reading import to_frame
 from common.settings import validate
 from owner_node.config import DatasetConfig, PolicyConfig, load
 from owner_node.config.dataset import DatasetTable, misdeclared

@@ -1,9 +1,9 @@
 """What analysts use: `tessera.read_release`, `tessera.read_table`, and the errors that they raise."""
 
 try:
+    from common.analysis.reading import Release, read_release
+    from common.analysis.table_reading import SyntheticTable, read_table
     from common.errors import IntegrityError, TesseraError, UsageError
-    from common.release.reading import Release, read_release
-    from common.release.table_reading import SyntheticTable, read_table
 except ModuleNotFoundError as missing:
     if not (missing.name or "").startswith("common."):
         raise

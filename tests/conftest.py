@@ -79,7 +79,7 @@ _LONG = (
     "tests/distributions/test_attenuation.py::test_corrected_slopes_hold_the_original",
     "tests/distributions/test_attenuation.py::test_few_counted_values_are_corrected_exactly",
     "tests/unit/test_synthetic_experiment.py",
-    "tests/unit/common/release/test_count_estimates.py::test_intervals_hold_at_least_what_they_say",
+    "tests/unit/common/analysis/test_noisy_counts.py::test_intervals_hold_at_least_what_they_say",
     "tests/unit/common/synthesis/test_swaps.py::test_a_million_records_with_a_rule",
     "tests/unit/owner_node/console/test_console_pages.py::test_every_page_is_accessible",
     "tests/unit/owner_node/console/test_decision_page.py::test_the_print_says",

@@ -150,7 +150,7 @@ def release_type(attribute: Attribute) -> pa.DataType:
 
 
 def to_series(attribute: Attribute, column: pa.ChunkedArray) -> "pd.Series":
-    """Return a released column as pandas has it (`common.release.reading.to_frame`)."""
+    """Return a released column as pandas has it (`common.analysis.reading.to_frame`)."""
     return _FORMS[attribute.type].to_series(attribute, column)
 
 

@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from common.analysis.attenuation import MaskedValues, MaskingParams
 from common.errors import UsageError
 from common.model.ranks import joint_ranks
 from common.model.schema import Attribute, AttributeType
-from common.release.attenuation import MaskedValues, MaskingParams
 from tests.fakes.masked_releases import draws, masked, plan_of
 from tests.papers.data_sets import wine
 

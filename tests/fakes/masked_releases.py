@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from common.analysis.reading import Release, read_release
 from common.arrays import Int64Array
 from common.model.plan import Plan
 from common.model.schema import Attribute, Schema, round_to_leading_digit
 from common.planning.arguments import parse_arguments
 from common.planning.planner import make_plan
-from common.release.reading import Release, read_release
 from common.release.table import from_units, release_schema
 from owner_node.masking.engine import MemoryEngine
 from owner_node.masking.mask import mask_attribute

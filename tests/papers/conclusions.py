@@ -16,11 +16,11 @@ import numpy as np
 import pandas as pd
 from sksurv.nonparametric import kaplan_meier_estimator
 
+from common.analysis.calibration import linear_fit, logistic_fit, sampling_variances
+from common.analysis.noisy_counts import NoisyCounts
+from common.analysis.synthetic import SyntheticEstimates
 from common.arrays import Float64Array
 from common.errors import UsageError
-from common.release.calibration import linear_fit, logistic_fit, sampling_variances
-from common.release.count_estimates import NoisyCounts
-from common.release.synthetic_estimates import SyntheticEstimates
 from owner_node.masking.arrays import SystemBits
 from tests.fakes.masked_releases import draws, plan_of
 from tests.fakes.synthetic_owners import synthetic_release

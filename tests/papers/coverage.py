@@ -20,12 +20,12 @@ import numpy as np
 import pandas as pd
 from scipy.stats import rankdata
 
+from common.analysis import masked_models
+from common.analysis.masked import MaskedEstimates
+from common.analysis.masked_models import Term
 from common.arrays import Float64Array, Int64Array
 from common.errors import UsageError
 from common.model.schema import Attribute, AttributeType
-from common.release import estimates
-from common.release.estimates import Term
-from common.release.masked_estimates import MaskedEstimates
 from tests.fakes.masked_releases import draws, plan_of
 from tests.papers.data_sets import DataSet, census, wine
 
@@ -181,9 +181,9 @@ def always(values: Sequence[float]) -> Callable[[pd.DataFrame], Sequence[float]]
 def modelled(kind: str, originals: Originals, response: str, on: Sequence[str]) -> Question:
     """Return the question for a model."""
     own, fit = (
-        (estimates.logistic, MaskedEstimates.logistic)
+        (masked_models.logistic, MaskedEstimates.logistic)
         if kind == "logistic"
-        else (estimates.linear, MaskedEstimates.regress)
+        else (masked_models.linear, MaskedEstimates.regress)
     )
     return (
         kind,

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from common.analysis.noisy_counts import NoisyCounts
 from common.arrays import Int64Array
 from common.errors import UsageError
-from common.release.count_estimates import NoisyCounts
 from common.synthesis.schedule import Design
 from owner_node.masking.arrays import SystemBits
 from owner_node.synthesis.counts import exact_answer, synthesise_together

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from common.analysis.reading import read_release
 from common.model.schema import Attribute, AttributeType
-from common.release.reading import read_release
 from tests.fakes.masked_releases import plan_of, publish_masked
 from tests.fakes.published import make_release
 from tests.fakes.releases import make_plan

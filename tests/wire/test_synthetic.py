@@ -17,15 +17,15 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from common.analysis.answers import COLUMNS
+from common.analysis.reading import read_release
 from common.canonical import digest
 from common.check import unchecked
 from common.errors import IntegrityError
 from common.model.rounds import N_ZEROS
 from common.model.schema import Attribute, AttributeType
-from common.release.answers import COLUMNS
 from common.release.beside import beside
 from common.release.evidence import Evidence
-from common.release.reading import read_release
 from common.release.verification import verify_release
 from common.synthesis.sums import Masks
 from common.trust.signing import Domain, Signer
@@ -157,11 +157,11 @@ async def test_a_release_is_made_of_sums(
     assert release.counts.table("ward")["count"].sum() == pytest.approx(RECORDS * number)
     assert list(release.codebook.index) == ["age", "ward", "pay"]
     assert release.estimates.regress("pay", on="age").columns.tolist() == list(COLUMNS)
-    assert not release.supports("pay", "age")
-    assert "three attributes" in release.supports("pay", ["age", "age:ward"])
-    (line,) = release.analyse(lambda frame: {"mean": frame["age"].mean()}, 4).to_dict("records")
+    assert not release.supports("pay ~ age")
+    assert "three attributes" in release.supports("pay ~ age + age:ward")
+    (line,) = release.analyse(lambda frame: {"mean": frame["age"].mean()}, "age", 4).to_dict("records")
     assert line["low"] < line["estimate"] < line["high"]
-    assert len(release.replicates(tmp_path / "replicates", 4)) == 2 + 4
+    assert len(release.replicates(tmp_path / "replicates", ["age", "pay"], 4)) == 2 + 4
     for config in configs:
         assert _verify_own(config, folder, verified).n_records == RECORDS
         assert spent(config) == 1

@@ -12,7 +12,7 @@ import pytest
 
 from aggregator.release import linking
 from aggregator.release.linking import LinkingResult
-from common.release.reading import read_release
+from common.analysis.reading import read_release
 from common.release.verification import verify_release
 from tests.fakes.small_keys import small_keys
 from tests.fakes.synthetic_owners import paillier_key

@@ -114,6 +114,9 @@ def test_figures_are_of_present_values_and_estimates_are_refused(made):
     ):
         with pytest.raises(UsageError, match="'weight' has missing values"):
             estimate()
+    age, weight = release.estimates.means(["age", "weight"]).to_dict("records")
+    assert "has missing values" in weight["note"]
+    assert age["low"] < age["high"]
 
 
 def test_a_number_beyond_the_domain_is_no_missing_value(made, tmp_path):

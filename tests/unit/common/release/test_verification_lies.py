@@ -16,11 +16,11 @@ import pytest
 
 from aggregator.release import publication
 from aggregator.release.publication import ReleasedFile, to_bytes
+from common.analysis.reading import read_release
 from common.canonical import canonical, digest
 from common.errors import IntegrityError
 from common.progress import Progress
 from common.release.evidence import Signed
-from common.release.reading import read_release
 from common.release.summary import manifest_document
 from common.release.table import file_metadata
 from common.release.verification import verify_release

@@ -1,14 +1,13 @@
 """Estimates from a synthetic release, with intervals that contain the noise of its counts.
 
 Single attributes are estimated from their one-way counts, tables from theirs. Models are fitted to the
-synthetic records with weights that give them the relations of noisy tables (`common.release.calibration`):
+synthetic records with weights that give them the relations of noisy tables (`common.analysis.calibration`):
 the records alone have weaker ones. Within a bin the relation of two attributes goes on as between bins
-(`common.release.count_estimates.ungrouped`). Relations of three attributes were not counted. What needs them,
+(`common.analysis.noisy_counts.ungrouped`). Relations of three attributes were not counted. What needs them,
 hazards and interactions, is refused.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import combinations
 from math import sqrt
@@ -16,43 +15,28 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from common.arrays import BoolArray, Float64Array, Int64Array
-from common.errors import UsageError
-from common.model.schema import Attribute
-from common.release.answers import (
-    answer,
-    check_confidence,
-    event_code,
-    is_date,
-    is_numeric,
-    joined,
-    names_of,
-    numbers_of,
-    quantile_shares,
-    refused,
-    with_dates,
-    with_open,
-)
-from common.release.calibration import (
+from common.analysis.answers import answer, is_date, is_numeric, names_of, numbers_of, with_open, within
+from common.analysis.calibration import (
+    WIDER,
     Targets,
     calibrated,
-    check_size,
     linear_fit,
     logistic_fit,
     resampled,
     sampling_variances,
 )
-from common.release.count_estimates import NoisyCounts, ungrouped
-from common.release.originals import random_of
+from common.analysis.estimates import Estimates, Interval
+from common.analysis.noisy_counts import NoisyCounts, ungrouped
+from common.analysis.originals import random_of
+from common.arrays import BoolArray, Float64Array, Int64Array
+from common.errors import UsageError
+from common.model.schema import Attribute
 from common.synthesis.histogram import GRAIN, Histogram, divided_histogram, histogram_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _N_DRAWS = 60
-_UNSEEN = 1.2
-"""How much wider intervals of models are than their noise: bins and weights leave small errors, which no draw
-shows. Measured on a cohort of 7,874 persons and on Adult."""
 _FEWEST = 4
 """Deviations of a table's noise; a level of fewer records is left out."""
 
@@ -62,6 +46,8 @@ class _Column:
     """One column of a model."""
 
     name: str
+    """The attribute, or "attribute: label"."""
+    attribute: str
     place: int
     """The attribute's number."""
     centred: Float64Array
@@ -69,7 +55,7 @@ class _Column:
     mean: float
 
 
-class SyntheticEstimates:
+class SyntheticEstimates(Estimates):
     """Estimates of the records that a synthetic release counted.
 
     Args:
@@ -77,118 +63,88 @@ class SyntheticEstimates:
         codes: Codes of its records, `(n_records,)` by modelled attribute.
     """
 
+    of_three = "relations of three attributes, time, event and regressor, were not counted"
+
     def __init__(self, counts: NoisyCounts, codes: Sequence[Int64Array]) -> None:
-        self.measured = counts.measured
-        """The rounds, and the sums of their answers."""
+        self._measured = counts.measured
         self._counts, self._codes, self._design = counts, codes, counts.measured.design
         self._bins = [
-            binning.bins(column) for binning, column in zip(self.measured.binnings, codes, strict=True)
+            binning.bins(column) for binning, column in zip(self._measured.binnings, codes, strict=True)
         ]
         self._histograms: dict[int, list[Histogram]] = {}
 
     # --- single attributes ------------------------------------------------------------------------------
 
-    def means(
-        self, names: str | Sequence[str] = (), *, confidence: float = 0.95, population: bool = False
-    ) -> "pd.DataFrame":
-        """Return the means of numbers and dates, and the shares that are true.
+    def _mean(self, name: str, asked: Interval) -> "pd.DataFrame":
+        attribute, reach = self.attribute(name), self._counts.reach(asked.confidence)
+        found = self._counts.means(name, asked.confidence).loc[name]
+        values, present = self._values(name)
+        sampling = values[present].var() / max(present.sum(), 1) if asked.population else 0.0
+        error = float(np.sqrt(found["standard_error"] ** 2 + sampling))
+        middle, mean = np.array([values[present].mean()]), np.array([found["mean"]])
+        line = answer(_index([name]), middle, mean, np.array([error]), reach)
+        # Where parts are wider than a value, all may be at their ends.
+        for side, sign in (("low", -1), ("high", 1)):
+            line[side] = found[side] + sign * reach * (error - found["standard_error"])
+        return within(line, attribute)
 
-        Args:
-            names: Empty for all that have a mean.
-            confidence: Of the intervals.
-            population: Whether intervals are for whom the records are a sample of.
-        """
-        reach, lines, dates = self._reach(confidence), [], []
-        for name in names_of(names) or [each.name for each in self._design.attributes if is_numeric(each)]:
-            attribute = self._attribute(name)
-            dates.append(is_date(attribute))
-            if not is_numeric(attribute):
-                lines.append(refused(name, "it is a category: use shares"))
-                continue
-            try:
-                found = self._counts.means(name, confidence).loc[name]
-            except UsageError as problem:
-                lines.append(refused(name, str(problem)))
-                continue
-            values, present = self._values(name)
-            sampling = values[present].var() / max(present.sum(), 1) if population else 0.0
-            error = float(np.sqrt(found["standard_error"] ** 2 + sampling))
-            middle, mean = np.array([values[present].mean()]), np.array([found["mean"]])
-            line = answer(_index([name]), middle, mean, np.array([error]), reach)
-            # Where parts are wider than a value, all may be at their ends.
-            for side, sign in (("low", -1), ("high", 1)):
-                line[side] = found[side] + sign * reach * (error - found["standard_error"])
-            lines.append(line)
-        return with_dates(joined(lines, "attribute"), dates)
-
-    def shares(self, name: str, *, confidence: float = 0.95, population: bool = False) -> "pd.DataFrame":
-        """Return the share of the records that has each label; arguments as for `means`."""
-        attribute = self._attribute(name)
-        if not attribute.is_categorical:
-            raise UsageError(f"attribute {name!r} is not a category", "use means, or quantiles")
-        found, n_records = self._counts.table(name, confidence=confidence), self._design.n_records
+    def _shares(self, name: str, asked: Interval) -> "pd.DataFrame":
+        found, n_records = self._counts.table(name, confidence=asked.confidence), self._design.n_records
         shares = np.clip(found["count"].to_numpy() / n_records, 0, 1)
-        values, _ = self._values(name)
-        released = np.bincount(values.astype(int), minlength=attribute.n_values)[: len(found)] / n_records
-        sampling = shares * (1 - shares) / n_records if population else 0.0
+        codes = self._codes[self._counts.place(name)]
+        released = np.bincount(codes, minlength=len(found))[: len(found)] / n_records
+        sampling = shares * (1 - shares) / n_records if asked.population else 0.0
         errors = np.sqrt((found["standard_error"].to_numpy() / n_records) ** 2 + sampling)
-        return answer(_index(found.index, name), released, shares, errors, self._reach(confidence), (0, 1))
+        reach = self._counts.reach(asked.confidence)
+        return answer(_index(found.index, name), released, shares, errors, reach, (0, 1))
 
-    def quantiles(
-        self,
-        name: str,
-        at: Sequence[float] = (0.25, 0.5, 0.75),
-        *,
-        confidence: float = 0.95,
-        population: bool = False,
-    ) -> "pd.DataFrame":
-        """Return quantiles of a number or date; other arguments as for `means`."""
-        attribute, place = self._attribute(name), self._place(name)
-        if attribute.is_categorical:
-            raise UsageError(f"attribute {name!r} has no quantiles: it is a category", "use shares")
-        wanted, unit = quantile_shares(at), float(attribute.unit)
-        first, *others = self.redrawn(place)
-        estimates = np.stack([_quantiles(each, wanted, attribute) for each in (first, *others)])
-        ends = _part_widths(first, wanted, attribute) / 2
+    def _quantiles(self, name: str, at: Float64Array, asked: Interval) -> "pd.DataFrame":
+        attribute, unit = self.attribute(name), float(self.attribute(name).unit)
+        first, *others = self._redrawn(self._counts.place(name))
+        estimates = np.stack([_quantiles(each, at, attribute) for each in (first, *others)])
+        ends = _part_widths(first, at, attribute) / 2
         errors = np.sqrt(estimates[1:].var(axis=0) + (ends * unit) ** 2 / 3)
         values, present = self._values(name)
         if not present.any():
             raise UsageError(f"all released values of {name!r} are missing", "leave it out")
-        values = np.sort(values[present])
-        if population:
+        values = values[present]
+        if asked.population:
             # By how much a sample of the same size moves a quantile.
-            moved = np.sqrt(wanted * (1 - wanted) / values.size)
-            sides = [_quantiles(first, wanted + sign * moved, attribute) for sign in (-1, 1)]
+            moved = np.sqrt(at * (1 - at) / values.size)
+            sides = [_quantiles(first, at + sign * moved, attribute) for sign in (-1, 1)]
             errors = np.hypot(errors, (sides[1] - sides[0]) / 2)
-        released = np.quantile(values, wanted, method="inverted_cdf")
+        released = np.quantile(values, at, method="inverted_cdf")
+        reach = self._counts.reach(asked.confidence)
+        table = answer(_index(at.tolist(), name), released, estimates[0], errors, reach)
         # The middles of values stand for them: half a unit more to either side.
-        table = answer(_index(wanted.tolist(), name), released, estimates[0], errors, self._reach(confidence))
         table["low"] -= unit / 2
         table["high"] += unit / 2
-        return with_dates(table, [is_date(attribute)] * len(wanted))
+        return within(table, attribute)
 
     # --- two attributes ---------------------------------------------------------------------------------
 
     def crosstab(
         self, first: str, second: str, *, confidence: float = 0.95, population: bool = False
     ) -> "pd.DataFrame":
-        """Return the share of the records in every cell of two attributes' bins; arguments as for `means`."""
+        """Return the share of the records in every cell of two attributes' bins (see `Estimates`)."""
+        asked = Interval(confidence, population)
         found, n_records = self._counts.table(first, second, confidence), self._design.n_records
         shares = found["count"].to_numpy() / n_records
-        places = sorted((self._place(first), self._place(second)))
-        sizes = [self.measured.binnings[place].n_bins for place in places]
+        places = sorted((self._counts.place(first), self._counts.place(second)))
+        sizes = [self._measured.binnings[place].n_bins for place in places]
         cells = self._bins[places[0]] * sizes[1] + self._bins[places[1]]
         released = np.bincount(cells, minlength=sizes[0] * sizes[1]) / n_records
         if found.index.names[0] != self._design.attributes[places[0]].name:
             released = released.reshape(sizes).T.ravel()
-        sampling = np.clip(shares * (1 - shares), 0, None) / n_records if population else 0.0
+        sampling = np.clip(shares * (1 - shares), 0, None) / n_records if asked.population else 0.0
         errors = np.sqrt((found["standard_error"].to_numpy() / n_records) ** 2 + sampling)
-        return answer(found.index, released, shares, errors, self._reach(confidence), (0, 1))
+        return answer(found.index, released, shares, errors, self._counts.reach(confidence), (0, 1))
 
     def correlations(
         self, names: str | Sequence[str] = (), *, confidence: float = 0.95, population: bool = False
     ) -> "pd.DataFrame":
-        """Return the correlations of all pairs of attributes; arguments as for `means`."""
+        """Return the correlations of all counted pairs of attributes (see `Estimates`)."""
+        asked = Interval(confidence, population)
         found = self._counts.correlations(names_of(names), confidence)
         columns = {
             name: self._values(name)[0]
@@ -196,69 +152,41 @@ class SyntheticEstimates:
         }
         released = np.array([np.corrcoef(columns[one], columns[other])[0, 1] for one, other in found.index])
         estimates, errors = found["correlation"].to_numpy(), found["standard_error"].to_numpy()
-        if population:
+        if asked.population:
             errors = np.hypot(errors, (1 - estimates**2) / sqrt(self._design.n_records))
-        return answer(found.index, released, estimates, errors, self._reach(confidence), (-1, 1))
+        return answer(found.index, released, estimates, errors, self._counts.reach(confidence), (-1, 1))
 
     # --- models -----------------------------------------------------------------------------------------
 
-    def regress(
-        self, response: str, on: str | Sequence[str], *, confidence: float = 0.95, population: bool = False
-    ) -> "pd.DataFrame":
-        """Return a linear regression: a line per regressor, of a factor one per label.
+    def _linear(self, response: str, on: Sequence[str], asked: Interval) -> "pd.DataFrame":
+        return self._fitted(self._column(response), on, asked, linear_fit)
 
-        Args:
-            response: A number, a boolean or a category of two labels.
-            on: Regressors: these, or categories.
-            confidence: Of the intervals.
-            population: As for `means`.
-        """
-        if not is_numeric(self._attribute(response)):
-            raise UsageError(f"the response {response!r} is a category", "use logistic, with event=...")
-        return self._model(self._column(response), on, confidence, population, linear_fit)
-
-    def logistic(
-        self,
-        response: str,
-        on: str | Sequence[str],
-        event: str | bool | None = None,  # noqa: FBT001
-        *,
-        confidence: float = 0.95,
-        population: bool = False,
-    ) -> "pd.DataFrame":
-        """Return a logistic regression in log odds; arguments as for `regress`.
-
-        Args:
-            event: The label whose odds are regressed; the second one if there are two.
-        """
-        code = event_code(self._attribute(response), event)
-        return self._model(self._column(response, [code]), on, confidence, population, logistic_fit)
+    def _logistic(self, response: str, code: int, on: Sequence[str], asked: Interval) -> "pd.DataFrame":
+        return self._fitted(self._column(response, [code]), on, asked, logistic_fit)
 
     def survival(
         self,
         time: str,
         event: str,
-        at: Sequence[float] = (),
+        at: float | Sequence[float] = (),
         *,
         confidence: float = 0.95,
         population: bool = False,
     ) -> "pd.DataFrame":
-        """Return the share that has had no event, by time (Kaplan and Meier 1958).
+        """Return the share that has had no event, by time (see `Estimates`).
 
         Within a bin of the time, the same share of those who leave has an event. An interval at a time
-        within a bin holds whatever else the bin allows.
-
-        Args:
-            time: A number without missing values.
-            event: A boolean, or a category of two labels.
-            at: Times; empty for the ends of the bins that were counted.
-            confidence: Of the band, at each time.
-            population: As for `means`.
+        within a bin holds whatever else the bin allows. Without times, those are the ends of the bins.
         """
-        reach, place, other = self._reach(confidence), self._place(time), self._place(event)
-        attribute = self._attribute(time)
+        asked_for = Interval(confidence, population)
+        reach, place, other = (
+            self._counts.reach(confidence),
+            self._counts.place(time),
+            self._counts.place(event),
+        )
+        attribute = self.attribute(time)
         untimed = attribute.is_categorical or is_date(attribute) or attribute.unplaced
-        if untimed or self._attribute(event).n_values != 2 or self._attribute(event).unplaced:
+        if untimed or self.attribute(event).n_values != 2 or self.attribute(event).unplaced:
             raise UsageError(
                 f"there is no survival by {time!r} and {event!r}",
                 "name a duration without missing values, and an event of two values",
@@ -291,7 +219,7 @@ class SyntheticEstimates:
             leaving = np.maximum(table + noise, 0)
             draws.append(shares((leaving[:, 1] / np.maximum(leaving.sum(axis=1), 1))[self._bins[place]]))
         (estimates, above, below), errors = draws[0], np.std(draws[1:], axis=0)
-        if population:
+        if asked_for.population:
             errors = np.hypot(errors, np.sqrt(draws[0] * (1 - draws[0]) / self._design.n_records))
         found = answer(_index(times, time), shares(happened)[0], estimates, errors[0], reach, (0, 1))
         # A bin does not show when in it the events are.
@@ -299,35 +227,16 @@ class SyntheticEstimates:
         found["high"] = np.clip(np.maximum(found["high"], above + reach * errors[1]), 0, 1)
         return found
 
-    def cox(self, time: str, event: str, on: str | Sequence[str]) -> "pd.DataFrame":
-        """Refuse hazard ratios.
-
-        Raises:
-            UsageError: Always, with what to do.
-        """
-        for name in (time, event, *names_of(on)):
-            self._place(name)
-        raise UsageError(
-            "a hazard ratio has no true interval here: it is a relation of three attributes (time, event and "
-            "regressor), and tables of two were counted",
-            "regress the event with logistic; survival without groups is given",
-        )
-
-    def _model(
+    def _fitted(
         self,
         response: _Column,
-        on: str | Sequence[str],
-        confidence: float,
-        population: bool,  # noqa: FBT001
+        names: Sequence[str],
+        asked: Interval,
         fit: Callable[[Float64Array, Float64Array, Float64Array], Float64Array],
     ) -> "pd.DataFrame":
-        reach, names = self._reach(confidence), names_of(on)
-        own = self._design.attributes[response.place].name
-        if not names or own in names:
-            raise UsageError("regressors are other attributes than the response", "name one or more: on=...")
         regressors = [column for name in names for column in self._regressors(name)]
         self._check_varies(response)
-        complete = np.logical_and.reduce([self._values(name)[1] for name in (own, *names)])
+        complete = np.logical_and.reduce([self._values(name)[1] for name in (response.attribute, *names)])
         design = np.stack([column.centred for column in regressors], axis=1)
         design = np.column_stack([np.ones(len(design)), design])
         outcome = response.centred + response.mean
@@ -341,66 +250,29 @@ class SyntheticEstimates:
             )[1:]
 
         estimates, draws = calibrated(self._targets([response, *regressors]), slopes)
-        variances = _UNSEEN**2 * draws.var(axis=0)
-        if population:
+        variances = WIDER**2 * draws.var(axis=0)
+        if asked.population:
             finite = np.where(np.isfinite(estimates), estimates, 0)
-            variances = variances + self._sampling(design, outcome, finite, complete, fit)
+            variances = variances + _sampling(design, outcome, finite, complete, fit)
         released, errors = slopes(np.ones(len(design))), np.sqrt(variances)
-        index = _index([each.name for each in regressors], own)
+        index, reach = (
+            _index([each.name for each in regressors], response.name),
+            self._counts.reach(asked.confidence),
+        )
         return with_open(answer(index, released, estimates, errors, reach))
 
-    def _sampling(
-        self,
-        design: Float64Array,
-        outcome: Float64Array,
-        slopes: Float64Array,
-        complete: BoolArray,
-        fit: Callable[..., Float64Array],
-    ) -> Float64Array:
-        """Return the variances of coefficients from sampling the records."""
-        weights = complete.astype(np.float64)
-        linear = design[:, 1:] @ slopes
-        intercept = outcome.mean() - linear.mean()
-        if fit is linear_fit:
-            expected, derivative = linear + intercept, np.ones(len(outcome))
-        else:
-            odds = np.clip(linear + np.log(outcome.mean() / (1 - outcome.mean())) - linear.mean(), -30, 30)
-            expected = 1 / (1 + np.exp(-odds))
-            derivative = expected * (1 - expected)
-        return sampling_variances(design, outcome - expected, derivative, weights)[1:]
-
-    def tables(self, names: Sequence[str] = ()) -> Iterator[dict[str, Int64Array]]:
-        """Yield tables with the relations of the noisy tables: as estimated, then with noise once more.
-
-        Each has values in units by attribute, `(n_records,)`.
-
-        Args:
-            names: Of the attributes whose relations are restored; empty for all.
-
-        Raises:
-            UsageError: If they do not fit into memory.
-        """
-        columns = []
-        for name in names_of(names) or [each.name for each in self._design.attributes]:
-            self._place(name)
-            # An attribute of one level has no relations.
-            with suppress(UsageError):
-                columns += self._regressors(name)
-        if not columns:
-            raise UsageError("no attribute of these varies", "name others, or leave attributes out")
-        check_size(self._design.n_records, len(columns))
-        for chosen in resampled(self._targets(columns, counted=True)):
+    def tables(self, names: Sequence[str]) -> Iterator[dict[str, Int64Array]]:
+        """Yield tables with the relations of the noisy tables (see `Estimates`)."""
+        columns = [column for name in names for column in self._regressors(name)]
+        places = {name: self._counts.place(name) for name in names}
+        for chosen in resampled(self._targets(columns)):
             yield {
-                each.name: own[chosen] + each.lower
-                for each, own in zip(self._design.attributes, self._codes, strict=True)
+                name: self._codes[place][chosen] + self._design.attributes[place].lower
+                for name, place in places.items()
             }
 
-    def _targets(self, columns: Sequence[_Column], *, counted: bool = False) -> Targets:
-        """Return the moments of columns: means and squares by one-way counts, products by tables.
-
-        Args:
-            counted: Whether a product without a table is left out, instead of refused.
-        """
+    def _targets(self, columns: Sequence[_Column]) -> Targets:
+        """Return the moments of columns: means and squares by one-way counts, products by tables."""
         random = random_of(" ".join(column.name for column in columns))
         products, moments, drawn = [], [], []
         for column in columns:
@@ -411,8 +283,7 @@ class SyntheticEstimates:
                 moments.append(powers.mean())
                 drawn.append(powers.mean() + own[power - 1])
         for one, other in combinations(columns, 2):
-            pair = (min(one.place, other.place), max(one.place, other.place))
-            if one.place == other.place or (counted and pair not in self._design.pairs):
+            if one.place == other.place:
                 continue
             table, deviation = self._table(one.place, other.place)
             means = [self._bin_means(column) for column in (one, other)]
@@ -422,8 +293,6 @@ class SyntheticEstimates:
             of_bins = [mean[self._bins[each.place]] for mean, each in zip(means, (one, other), strict=True)]
             kept = float(of_bins[0].var() * of_bins[1].var() / spread**2)
             if not kept:
-                if counted:
-                    continue
                 raise UsageError(
                     f"bins hide how {one.name!r} and {other.name!r} are related", "leave one of them out"
                 )
@@ -445,7 +314,7 @@ class SyntheticEstimates:
 
     def _bin_means(self, column: _Column) -> Float64Array:
         """Return the mean of a column in each bin of its attribute, `(n_bins,)`."""
-        bins, n_bins = self._bins[column.place], self.measured.binnings[column.place].n_bins
+        bins, n_bins = self._bins[column.place], self._measured.binnings[column.place].n_bins
         sums = np.bincount(bins, column.centred, n_bins)
         return np.asarray(sums / np.maximum(np.bincount(bins, minlength=n_bins), 1), dtype=np.float64)
 
@@ -454,7 +323,7 @@ class SyntheticEstimates:
         codes, order = self._codes[column.place], np.argsort(self._codes[column.place], kind="stable")
         ascending, values = codes[order], column.centred[order]
         found = []
-        for histogram in self.redrawn(column.place):
+        for histogram in self._redrawn(column.place):
             ends = np.searchsorted(ascending, histogram.edges)
             held = np.diff(ends)
             counts = histogram.counts / GRAIN
@@ -471,7 +340,7 @@ class SyntheticEstimates:
         moments = np.array(found)
         return np.asarray((moments[1:] - moments[0]).T, dtype=np.float64)
 
-    def redrawn(self, place: int) -> list[Histogram]:
+    def _redrawn(self, place: int) -> list[Histogram]:
         """Return the one-way counts of an attribute, then draws of them with noise once more."""
         if place not in self._histograms:
             attribute, n_records = self._design.attributes[place], self._design.n_records
@@ -498,15 +367,21 @@ class SyntheticEstimates:
 
     # --- columns ----------------------------------------------------------------------------------------
 
-    def _place(self, name: str) -> int:
-        return self._counts.place(name)
+    def released(self, name: str) -> Attribute:
+        """Return an attribute that was counted with others (see `Estimates`)."""
+        return self._design.attributes[self._counts.place(name)]
 
-    def _attribute(self, name: str) -> Attribute:
-        return self._design.attributes[self._place(name)]
+    def attribute(self, name: str) -> Attribute:
+        """Return the same: all that were counted have estimates."""
+        return self.released(name)
+
+    def numeric(self) -> list[str]:
+        """Return the names of all numbers, dates, booleans and categories with two labels."""
+        return [each.name for each in self._design.attributes if is_numeric(each)]
 
     def _values(self, name: str) -> tuple[Float64Array, BoolArray]:
         """Return the released values, `(n_records,)`, and which are present."""
-        attribute, codes = self._attribute(name), self._codes[self._place(name)]
+        attribute, codes = self.attribute(name), self._codes[self._counts.place(name)]
         present = codes <= attribute.upper - attribute.lower
         unit = float(attribute.unit) if not attribute.is_categorical else 1.0
         return ((codes + attribute.lower) * unit).astype(np.float64), present
@@ -516,21 +391,21 @@ class SyntheticEstimates:
         values, present = self._values(name)
         shown = name
         if codes:
-            values = np.isin(self._codes[self._place(name)], codes).astype(np.float64)
-            labels = ", ".join(self._attribute(name).labels[code] for code in codes)
+            values = np.isin(self._codes[self._counts.place(name)], codes).astype(np.float64)
+            labels = ", ".join(self.attribute(name).labels[code] for code in codes)
             shown = f"{name}: {labels}" + (f" (against {against})" if against else "")
         mean = float(values[present].mean()) if present.any() else 0.0
-        return _Column(shown, self._place(name), np.where(present, values - mean, 0.0), mean)
+        return _Column(shown, name, self._counts.place(name), np.where(present, values - mean, 0.0), mean)
 
     def _regressors(self, name: str) -> list[_Column]:
         """Return the columns of a regressor; a factor has one per level but its first."""
-        attribute = self._attribute(name)
+        attribute = self.attribute(name)
         if is_numeric(attribute) and not attribute.categories:
             column = self._column(name)
             self._check_varies(column)
             return [column]
-        bins = self._bins[self._place(name)]
-        binning = self.measured.binnings[self._place(name)]
+        bins = self._bins[self._counts.place(name)]
+        binning = self._measured.binnings[self._counts.place(name)]
         edges = binning.histogram.edges[:-1]
         present = attribute.upper - attribute.lower
         least = _FEWEST * sqrt(self._design.pair_variance)
@@ -554,12 +429,9 @@ class SyntheticEstimates:
     def _check_varies(self, column: _Column) -> None:
         """Raises UsageError if the noise of a column's variance is larger than the variance."""
         if column.centred.var() <= self._moved(column)[1].std():
-            name = self._design.attributes[column.place].name
-            raise UsageError(f"noise hides how much the values of {name!r} differ", "leave it out")
-
-    def _reach(self, confidence: float) -> float:
-        check_confidence(confidence)
-        return self._counts.reach(confidence)
+            raise UsageError(
+                f"noise hides how much the values of {column.attribute!r} differ", "leave it out"
+            )
 
 
 def _index(names: Iterable[object], name: str | None = None) -> "pd.Index":
@@ -588,3 +460,23 @@ def _part_widths(histogram: Histogram, at: Float64Array, attribute: Attribute) -
     counts, edges = _present(histogram, attribute)
     running = np.cumsum(counts) / max(counts.sum(), 1e-9)
     return np.diff(edges)[np.clip(np.searchsorted(running, at), 0, counts.size - 1)].astype(np.float64)
+
+
+def _sampling(
+    design: Float64Array,
+    outcome: Float64Array,
+    slopes: Float64Array,
+    complete: BoolArray,
+    fit: Callable[..., Float64Array],
+) -> Float64Array:
+    """Return the variances of coefficients from sampling the records."""
+    weights = complete.astype(np.float64)
+    linear = design[:, 1:] @ slopes
+    intercept = outcome.mean() - linear.mean()
+    if fit is linear_fit:
+        expected, derivative = linear + intercept, np.ones(len(outcome))
+    else:
+        odds = np.clip(linear + np.log(outcome.mean() / (1 - outcome.mean())) - linear.mean(), -30, 30)
+        expected = 1 / (1 + np.exp(-odds))
+        derivative = expected * (1 - expected)
+    return sampling_variances(design, outcome - expected, derivative, weights)[1:]

@@ -35,7 +35,7 @@ by singular values: with four terms, neighbouring labels were mixed, and interva
 masking leaves less than a tenth of is not restored. That is most of a category that is small beside w.
 
 *The list.* It is noisy itself, and does not show how values lie within clusters. `drawn` draws what the list
-of original values may have been (`common.release.originals`), and by how much its noise moves the scores: to
+of original values may have been (`common.analysis.originals`), and by how much its noise moves the scores: to
 first order by the difference of the lists divided by λ. `scale_error` is the standard deviation of the
 attribute's scale over the draws. Where tails may make the variance four times as large as the clusters show,
 nothing is corrected: on Wine Quality and Census, intervals of such attributes missed the original estimates.
@@ -56,13 +56,7 @@ from functools import cached_property
 
 import numpy as np
 
-from common.arrays import Float64Array, Int64Array
-from common.model.mechanisms import COUNTS, QUANTILES, PublicNumbers
-from common.model.ranks import joint_ranks
-from common.model.schema import Attribute
-from common.model.tails import Tails
-from common.model.task import PlannedAttribute
-from common.release.originals import (
+from common.analysis.originals import (
     N_DRAWS,
     before_noise,
     from_counts,
@@ -71,6 +65,12 @@ from common.release.originals import (
     straight_lists,
     with_tails,
 )
+from common.arrays import Float64Array, Int64Array
+from common.model.mechanisms import COUNTS, QUANTILES, PublicNumbers
+from common.model.ranks import joint_ranks
+from common.model.schema import Attribute
+from common.model.tails import Tails
+from common.model.task import PlannedAttribute
 
 LARGEST_SCALE_ERROR = 0.5
 """Beyond it nothing is corrected: the noise of the values outweighs what is known about them."""

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from common.model.counts import nearest_counts
-from common.release.originals import (
+from common.analysis.originals import (
     N_DRAWS,
     before_noise,
     drawn_shapes,
@@ -15,6 +14,7 @@ from common.release.originals import (
     straight_lists,
     with_tails,
 )
+from common.model.counts import nearest_counts
 
 N_CLUSTERS, SIZE = 12, 500
 ENDS = np.linspace(0, 1, N_CLUSTERS + 1)

@@ -1,7 +1,7 @@
 """Correlations, linear and logistic regressions of released values, with corrections and standard errors.
 
 A `Term` is one column of a model: an attribute, or the indicator of one of its categories. Moments of two
-attributes come from scores (`common.release.attenuation`); those within one attribute (variances, shares of
+attributes come from scores (`common.analysis.attenuation`); those within one attribute (variances, shares of
 categories) come from the released values, which are the list itself.
 
 *Intervals* count the sampling of the records with the noise on their assignment, from each record's influence
@@ -15,7 +15,7 @@ covariance larger by f, and if it ends there, by nothing. So the factor is f^h, 
 each cluster the two attributes may have a correlation of their own, of mean 0 and deviation `LOCAL`.
 
 *Logistic regression.* The released records get weights that give them the corrected covariances of all terms
-of different attributes, and an ordinary fit follows (`common.release.calibration`). Relations of three
+of different attributes, and an ordinary fit follows (`common.analysis.calibration`). Relations of three
 attributes are as masking left them.
 
 References:
@@ -30,12 +30,12 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
+from common.analysis.answers import with_open
+from common.analysis.attenuation import Drawn
+from common.analysis.calibration import Targets, calibrated, logistic_fit, sampling_variances
+from common.analysis.originals import random_of
 from common.arrays import Float64Array, Int64Array
 from common.errors import UsageError
-from common.release.answers import with_open
-from common.release.attenuation import Drawn
-from common.release.calibration import Targets, calibrated, logistic_fit, sampling_variances
-from common.release.originals import random_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -193,8 +193,8 @@ def logistic(
 ) -> "pd.DataFrame":
     """Return a logistic regression, a line of log odds per regressor.
 
-    The records get weights that give them the corrected covariances (`common.release.calibration`), and every
-    draw of these moves the weights.
+    The records get weights that give them the corrected covariances (`common.analysis.calibration`), and
+    every draw of these moves the weights.
 
     Args:
         response: 1 for the event, 0 for all other records.
@@ -256,7 +256,7 @@ def targets(terms: Sequence[Term]) -> Targets:
     for term in terms:
         products.append(term.released)
         moments.append(0.0)
-        drawn.append(np.zeros(len(drawn[0])))
+        drawn.append(np.zeros(term.drawn.means[::_EVERY].size))
     return Targets(np.stack(products, axis=1), np.array(moments), np.stack(drawn, axis=1))
 
 

@@ -361,8 +361,10 @@ class NoisyCounts:
             "`pairs` has those that were; for others there are only the records",
         )
 
-    def place(self, name: str) -> int:
+    def place(self, name: object) -> int:
         """Return the number of an attribute; raises UsageError if it was not counted."""
+        if not isinstance(name, str):
+            raise UsageError(f"{name!r} is not the name of an attribute", "name one attribute")
         if name in self._following:
             base = self._following[name].base
             raise UsageError(

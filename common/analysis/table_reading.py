@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from common.release.count_estimates import NoisyCounts
-from common.release.reading import to_frame
+from common.analysis.noisy_counts import NoisyCounts
+from common.analysis.reading import to_frame
 from common.release.synthetic_table import VerifiedTable, records_table, verify_table
 from common.words.numbers import cost_text
 
@@ -66,7 +66,7 @@ class SyntheticTable:
 
     @cached_property
     def frame(self) -> "pd.DataFrame":
-        """The records as a DataFrame; see `common.release.reading.to_frame` for its types."""
+        """The records as a DataFrame; see `common.analysis.reading.to_frame` for its types."""
         import pandas as pd
 
         return to_frame(self.table, self.verified.released, pd.RangeIndex(self.table.num_rows))

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from common.analysis.noisy_counts import NoisyCounts
 from common.errors import IntegrityError
 from common.model.schema import Attribute, AttributeType
-from common.release.count_estimates import NoisyCounts
 from common.release.counts import bin_texts, counts_table, measured_in
 from common.synthesis.binning import Binning
 from common.synthesis.histogram import Histogram

@@ -3,20 +3,21 @@
 from collections.abc import Mapping
 from decimal import Decimal
 from itertools import islice
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 from sksurv.nonparametric import kaplan_meier_estimator
 
+from common.analysis.answers import COLUMNS
+from common.analysis.calibration import Targets, calibrated, linear_fit, logistic_fit, resampled
+from common.analysis.replicates import analysed
+from common.analysis.synthetic import SyntheticEstimates
 from common.errors import UsageError
 from common.model.schema import Attribute, AttributeType
-from common.release.answers import COLUMNS
-from common.release.calibration import Targets, calibrated, linear_fit, logistic_fit
-from common.release.replicates import analysed
-from common.release.synthetic_estimates import SyntheticEstimates
 from common.synthesis.schedule import Design, synthesise
-from tests.unit.common.release.test_count_estimates import counted
+from tests.unit.common.analysis.test_noisy_counts import counted
 
 N, RUNS = 6000, 12
 WARDS = ("a", "b", "c")
@@ -178,9 +179,10 @@ def test_what_was_not_counted_is_refused(releases):
     """Hazards, interactions, unknown names and wrong kinds: a reason, and what would do."""
     of = releases[0]
     for reason, ask in {
-        "relation of three attributes": lambda: of.cox("months", "ill", ["age"]),
+        "hazard ratios have no true intervals": lambda: of.cox("months", "ill", ["age"]),
         "the interaction": lambda: of.regress("score", ["age", "age:ill"]),
         "no attribute 'income'": lambda: of.means("income"),
+        "not the name of an attribute": lambda: of.shares(["ward"]),
         "is a category": lambda: of.regress("ward", "age"),
         "neither boolean nor category": lambda: of.logistic("age", "score"),
         "needs an event": lambda: of.logistic("ward", "age"),
@@ -189,6 +191,9 @@ def test_what_was_not_counted_is_refused(releases):
         "not between 0 and 1": lambda: of.means("age", confidence=95),
         "is not a category": lambda: of.shares("age"),
         "shares of quantiles": lambda: of.quantiles("age", [0.5, 1.5]),
+        "no survival by 'born'": lambda: of.survival("born", "ill"),
+        "outside of": lambda: of.survival("months", "ill", [12, 200]),
+        "are not numbers": lambda: of.survival("months", "ill", ["2001-01-01"]),
     }.items():
         with pytest.raises(UsageError, match=reason) as caught:
             ask()
@@ -223,7 +228,7 @@ def test_any_analysis_has_an_interval(releases):
     true, held, steps = slope(frame(VALUES))["slope"], [], list[int]()
     for of in releases[:6]:
         released = frame({name: of._values(name)[0] for name in ("age", "score")})
-        tables = map(frame, islice(of.tables(), 9))
+        tables = map(frame, islice(of.tables(["age", "score"]), 9))
         found = analysed(slope, released, tables, 8, 0.95, lambda done, _total: steps.append(done))
         line = found.loc["slope"]
         held.append(line["low"] < true < line["high"])
@@ -233,35 +238,92 @@ def test_any_analysis_has_an_interval(releases):
 
 def test_tables_made_again_are_different_and_repeat_themselves(releases):
     """Each has all records; the same release gives the same tables, in every program."""
-    first, again = (list(islice(releases[0].tables(), 3)) for _ in range(2))
+    first, again = (list(islice(releases[0].tables(["age", "score", "ward"]), 3)) for _ in range(2))
     assert {each["age"].size for each in first} == {N}
     assert len({each["score"].tobytes() for each in first}) == 3
     assert all(np.array_equal(a["score"], b["score"]) for a, b in zip(first, again, strict=True))
 
 
-def test_an_analysis_can_be_of_some_attributes(releases, monkeypatch):
-    """Their relations are restored; all together may not fit into memory, which is said before it begins."""
-    of = releases[0]
-    few = next(of.tables(["age", "score"]))
-    assert slope(frame(few))["slope"] == pytest.approx(slope(frame(next(of.tables())))["slope"], rel=0.1)
-    with pytest.raises(UsageError, match="no attribute"):
-        next(of.tables(["income"]))
-    monkeypatch.setattr("common.release.calibration.MOST_NUMBERS", 10 * N)
-    with pytest.raises(UsageError, match="do not fit into memory") as caught:
-        next(of.tables())
-    assert "attributes=" in caught.value.hint
+def test_relations_of_few_records_are_refused():
+    """Where an attribute determines another one, noise asks for records that hardly exist."""
+    draw = np.random.default_rng(3)
+    one = draw.integers(0, 2, 3000).astype(float)
+    x = one - one.mean()
+    products = np.stack([x, x * x * 1000, np.where(np.arange(3000) < 5, 1.0, 0.0)], axis=1)
+    targets = Targets(
+        products,
+        products.mean(axis=0) + np.array([0, 0, 0.5]),
+        products.mean(axis=0) + draw.normal(0, 1e-3, (20, 3)),
+    )
+    with pytest.raises(UsageError, match="few of the released records") as caught:
+        next(resampled(targets))
+    assert caught.value.hint
 
 
 def test_bad_analyses_are_refused():
-    """Too few replicates, no numbers, other names for another table."""
+    """Too few replicates, no numbers by name, other names for another table."""
     table, names = pd.DataFrame({"x": [1.0, 2.0]}), iter("abcdefgh")
-    for reason, function, number in (
+    analyses: tuple[tuple[str, Any, int], ...] = (
         ("too few", lambda _: {"a": 1}, 2),
         ("no numbers", lambda _: {}, 5),
+        ("not numbers by name", lambda _: None, 5),
+        ("not numbers by name", lambda _: {"born": "2001-01-01"}, 5),
         ("other names", lambda _: {next(names): 1}, 5),
-    ):
+    )
+    for reason, function, number in analyses:
         with pytest.raises(UsageError, match=reason):
             analysed(function, table, [table] * 6, number, 0.95, lambda *_: None)
+
+
+def test_numbers_without_a_value_have_a_note():
+    """A number that is NaN for some table has an open interval; all others have theirs."""
+    table, values = pd.DataFrame({"x": [1.0, 2.0]}), iter([1, 2, 3, np.nan, 5, 6])
+    found = analysed(
+        lambda _: {"a": next(values), "b": 1}, table, [table] * 5, 4, 0.95, lambda *_: None
+    )  # fmt: skip
+    a, b = found.to_dict("records")
+    assert (a["low"], a["high"]) == (-np.inf, np.inf)
+    assert "no finite value" in a["note"]
+    assert list(b.values()) == [1, 1, 0, 1, 1, ""]
+
+
+def test_attributes_that_hardly_differ_are_refused():
+    """No interval of width 0 for what noise hides: a constant, all missing, no events, a label of nobody."""
+    attributes = (
+        *ATTRIBUTES[:2],
+        Attribute("group", AttributeType.CATEGORY, 0, 3, categories=(*WARDS, "nobody")),
+        Attribute("constant", AttributeType.INTEGER, 0, 9),
+        Attribute("missing", AttributeType.INTEGER, 0, 50, keeps_missing=True),
+        Attribute("never", AttributeType.BOOLEAN, 0, 1),
+    )
+    codes = [*CODES[:3], np.full(N, 2), np.full(N, 51), np.zeros(N, dtype=np.int64)]
+    counts = counted(Design(attributes, N, Decimal(4), Decimal("0.000001")), codes, np.random.default_rng(1))
+    of = SyntheticEstimates(counts, synthesise(counts.measured).codes)
+    for name in ("constant", "missing", "never"):
+        for response, on in (("score", ["age", name]), (name, "age")):
+            with pytest.raises(UsageError, match=f"noise hides how much the values of '{name}'"):
+                of.regress(response, on)
+    for response, event in (("never", None), ("group", "nobody")):
+        with pytest.raises(UsageError, match="noise hides"):
+            of.logistic(response, "age", event)
+    assert of.regress("score", "group").index.tolist() == [
+        "group: b (against a)",
+        "group: c, nobody (against a)",
+    ]
+    assert np.unique(next(of.tables(["age", "score"]))["age"]).size > 30
+
+
+def test_sampling_of_a_separated_model():
+    """For a population a label without events has an open interval, and the others have theirs."""
+    attributes = (ATTRIBUTES[0], ATTRIBUTES[2], ATTRIBUTES[4])
+    codes = [CODES[0], CODES[2], CODES[4] * (CODES[2] != 2)]
+    counts = counted(Design(attributes, N, Decimal(4), Decimal("0.000001")), codes, np.random.default_rng(1))
+    of = SyntheticEstimates(counts, [np.asarray(each) for each in codes])
+    found = of.logistic("ill", ["age", "ward"], population=True)
+    assert np.isinf(found["standard_error"]).tolist() == [False, False, True]
+    assert (found["standard_error"] > of.logistic("ill", ["age", "ward"])["standard_error"]).tolist()[:2] == [
+        True
+    ] * 2
 
 
 def test_exact_counts_give_the_original_correlation():
@@ -277,7 +339,7 @@ def test_exact_counts_give_the_original_correlation():
 def test_rare_labels_are_one_level_and_not_the_reference(monkeypatch):
     """Labels with too few records for the noise are combined, and the line names all of them."""
     estimates = made(1)
-    deviation = estimates.measured.design.pair_variance**0.5
+    deviation = estimates._design.pair_variance**0.5
     # c has some 1,200 records, b 1,800 and a 3,000.
-    monkeypatch.setattr("common.release.synthetic_estimates._FEWEST", 1500 / deviation)
+    monkeypatch.setattr("common.analysis.synthetic._FEWEST", 1500 / deviation)
     assert estimates.regress("score", "ward").index.tolist() == ["ward: b, c (against a)"]

@@ -8,7 +8,7 @@ Every answer is a table with a line per estimate:
 | `estimate` | what it says of the original records, as far as anything public tells |
 | `standard_error` | of the noise, and of sampling where that is asked for |
 | `low`, `high` | the interval of `estimate`; infinite where nothing bounds it |
-| `note` | why there is none; empty if there is one |
+| `note` | reason for an open interval or a missing estimate; else empty |
 
 A line of dates has dates, and its standard error is in days.
 """
@@ -84,6 +84,14 @@ def with_dates(table: "pd.DataFrame", of_dates: Sequence[bool]) -> "pd.DataFrame
                 table.iloc[int(place), list(table.columns).index(name)] = _EPOCH + timedelta(
                     days=round(float(days))
                 )
+    return table
+
+
+def within(table: "pd.DataFrame", attribute: Attribute) -> "pd.DataFrame":
+    """Return an answer whose estimates and intervals are within the domain of an attribute."""
+    unit = 1.0 if attribute.is_categorical else float(attribute.unit)
+    sides = ["estimate", "low", "high"]
+    table[sides] = table[sides].clip(attribute.lower * unit, attribute.upper * unit)
     return table
 
 

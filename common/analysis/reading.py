@@ -6,7 +6,7 @@
     release.frame, release.codebook
 
 Correlations and slopes of the released values are weaker than those of the original ones
-(`common.release.attenuation`). `release.estimates` corrects them as far as public numbers allow.
+(`common.analysis.attenuation`). `release.estimates` corrects them as far as public numbers allow.
 """
 
 import warnings
@@ -18,25 +18,27 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from common.analysis.answers import names_of
+from common.analysis.estimates import Estimates
+from common.analysis.masked import MaskedEstimates
+from common.analysis.noisy_counts import NoisyCounts
+from common.analysis.replicates import COMBINING, N_REPLICATES, analysed, check_number
+from common.analysis.synthetic import SyntheticEstimates
 from common.errors import UsageError
 from common.model.plan import is_trial
 from common.model.schema import Attribute
 from common.planning.synthetic import design_of
 from common.release.beside import beside
-from common.release.count_estimates import NoisyCounts
 from common.release.counts import measured_in
 from common.release.data_files import DATA_FILES, read_data
-from common.release.masked_estimates import MaskedEstimates
-from common.release.replicates import COMBINING, N_REPLICATES, analysed, check_number
-from common.release.synthetic_estimates import SyntheticEstimates
 from common.release.table import (
     RECORD_COLUMN,
     describe_domain,
     describe_masking,
+    from_units,
     release_table,
     to_series,
     to_units,
-    with_derived_units,
 )
 from common.release.verification import Verified, verify_release
 from common.words.guarantee import words_of
@@ -131,7 +133,7 @@ class Release:
         )
 
     @cached_property
-    def estimates(self) -> MaskedEstimates | SyntheticEstimates:
+    def estimates(self) -> Estimates:
         """Estimates of the original records with intervals: `means`, `shares`, `quantiles` and so on."""
         if self.counts is None:
             return self._masked
@@ -143,80 +145,78 @@ class Release:
     def _masked(self) -> MaskedEstimates:
         return MaskedEstimates(self.verified.plan, self.verified.addendum.records, self.table)
 
-    def supports(self, response: str, on: str | Sequence[str]) -> str:
-        """Return why a model has no true intervals here; empty if it has them.
-
-        Args:
-            response: A number for `regress`, a boolean or category of two labels for `logistic`.
-            on: Its regressors.
-        """
-        categorical = any(
-            each.name == response and each.is_categorical for each in self.verified.plan.released
-        )
-        try:
-            (self.estimates.logistic if categorical else self.estimates.regress)(response, on)
-        except UsageError as problem:
-            return str(problem)
-        return ""
+    def supports(self, formula: str) -> str:
+        """Return why a model such as "ill ~ age + ward" has no true intervals here; empty if it has them."""
+        return self.estimates.supports(formula)
 
     def analyse(
         self,
         function: Callable[["pd.DataFrame"], Mapping[str, float]],
+        attributes: str | Sequence[str],
         n_replicates: int = N_REPLICATES,
         *,
-        attributes: Sequence[str] = (),
         confidence: float = 0.95,
         progress: Callable[[int, int], None] = lambda _done, _of: None,
     ) -> "pd.DataFrame":
-        """Run any analysis, with intervals that contain the noise; see `common.release.replicates`.
+        """Run any analysis, with intervals that contain the noise; see `common.analysis.replicates`.
 
         Args:
-            function: Returns numbers by name, of a frame like `frame`.
+            function: Returns numbers by name, of a frame with these attributes.
+            attributes: Those that the analysis is of. Few have relations that can be estimated together.
             n_replicates: How many tables with noise once more it is run on.
-            attributes: Those whose relations it is about; empty for all. Fewer are faster.
             confidence: Of the intervals.
-            progress: Is told how many tables are done, and of how many.
+            progress: Called with the number of tables that are done, and of all.
 
         Returns:
-            A line per number (`common.release.answers`).
+            A line per number (`common.analysis.answers`).
 
         Raises:
-            UsageError: If there are too few replicates, or names differ between tables.
+            UsageError: If an attribute cannot be used, there are too few replicates, or names differ between
+                tables.
         """
         check_number(n_replicates)
-        tables = self._tables(attributes, n_replicates)
-        return analysed(function, self.frame, tables, n_replicates, confidence, progress)
+        chosen = self._chosen(attributes)
+        tables = self._tables(chosen, n_replicates)
+        return analysed(function, self.frame[chosen], tables, n_replicates, confidence, progress)
 
     def replicates(
-        self, folder: str | Path, n_replicates: int = N_REPLICATES, *, attributes: Sequence[str] = ()
+        self, folder: str | Path, attributes: str | Sequence[str], n_replicates: int = N_REPLICATES
     ) -> list[Path]:
         """Write tables for other software: `released.csv`, `estimated.csv`, `noisy-1.csv` and so on.
 
-        Estimate and standard error are combined as `README.txt` there says; `attributes` as for `analyse`.
+        They have the attributes of the analysis (see `analyse`). How estimate and standard error are combined
+        is said in `README.txt` there.
 
         Raises:
-            UsageError: If there are too few replicates, or the folder has files.
+            UsageError: If an attribute cannot be used, there are too few replicates, or the folder has files.
         """
         check_number(n_replicates)
-        place = Path(folder)
+        place, chosen = Path(folder), self._chosen(attributes)
         if place.is_file() or (place.is_dir() and any(place.iterdir())):
             raise UsageError(f"{place} is not an empty folder", "name a new one")
-        tables = self._tables(attributes, n_replicates)
+        tables = self._tables(chosen, n_replicates)
         first = next(tables)
         place.mkdir(parents=True, exist_ok=True)
         (place / "README.txt").write_text(COMBINING, encoding="utf-8")
         written = [place / "released.csv", place / "estimated.csv"]
         written += [place / f"noisy-{number}.csv" for number in range(1, n_replicates + 1)]
-        for path, table in zip(written, chain([self.frame, first], tables), strict=True):
+        for path, table in zip(written, chain([self.frame[chosen], first], tables), strict=True):
             table.to_csv(path, mode="x")
         return written
 
+    def _chosen(self, attributes: str | Sequence[str]) -> list[str]:
+        chosen = names_of(attributes)
+        if not chosen:
+            raise UsageError("no attribute is named", 'name those of the analysis: ["age", "sex"]')
+        for name in chosen:
+            self.estimates.attribute(name)
+        return chosen
+
     def _tables(self, names: Sequence[str], n_replicates: int) -> Iterator["pd.DataFrame"]:
-        plan = self.verified.plan
+        attributes = [self.estimates.attribute(name) for name in names]
         for made in islice(self.estimates.tables(names), n_replicates + 1):
-            (n_records,) = {own.size for own in made.values()}
-            table = release_table(plan, with_derived_units(plan.released, made), n_records)
-            yield to_frame(table, plan.columns, self.frame.index[:n_records])
+            table = pa.table([from_units(each, made[each.name]) for each in attributes], names=list(names))
+            yield to_frame(table, attributes, self.frame.index[: table.num_rows])
 
     def __getattr__(self, name: str) -> Callable[..., "pd.DataFrame"]:
         if name not in _BEFORE or self.__dict__.get("counts") is not None:
@@ -250,7 +250,7 @@ class Release:
         attribute (dates: days), for counted categories of the number of records with a label.
         `assignment_noise` is how far records were moved along the list of values, root mean square, in
         the same units; for categories and booleans the share of records with another label. `attenuation`,
-        `scale_error` and `note`: see `common.release.attenuation`.
+        `scale_error` and `note`: see `common.analysis.attenuation`.
 
         Of synthetic records it has the first three: nothing was masked.
         """

@@ -9,15 +9,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from common.errors import UsageError
-from common.model.schema import Attribute, AttributeType, Derivation
-from common.release.count_estimates import (
+from common.analysis.noisy_counts import (
     NoisyCounts,
     derived_parts,
     estimated_parts,
     part_middles,
     ungrouped,
 )
+from common.errors import UsageError
+from common.model.schema import Attribute, AttributeType, Derivation
 from common.synthesis.accounting import Kind, Noise
 from common.synthesis.schedule import Design, Round, run_rounds
 from owner_node.synthesis.counts import exact_answer

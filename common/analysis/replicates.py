@@ -1,7 +1,7 @@
 """Any analysis of a release: tables that are made again, and what they say about its noise.
 
 Tables have the relations that are estimated for the original records, not the weaker ones of the release
-(`common.release.calibration`). The first is as estimated; the others are from numbers that got noise once
+(`common.analysis.calibration`). The first is as estimated; the others are from numbers that got noise once
 more. So an analysis of the first is an estimate, and those of the others scatter around it as it does around
 what the original records have. Relations of three attributes are those of the release.
 
@@ -17,23 +17,22 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from common.analysis.answers import answer, check_confidence
+from common.analysis.calibration import WIDER
 from common.errors import UsageError
-from common.release.answers import answer, check_confidence
 
 if TYPE_CHECKING:
     import pandas as pd
 
 N_REPLICATES = 20
 FEWEST, MOST = 4, 50
-_WIDER = 1.2
-"""Bins, weights and relations of three leave small errors, which no replicate shows."""
 COMBINING = f"""released.csv is the release. estimated.csv is a table of the same size with the relations that
 are estimated for the original records. noisy-1.csv, noisy-2.csv and so on are like it, with noise once more.
 
 Run the same analysis on all tables. For each number, with f the results:
 
     estimate       = f(estimated)
-    standard error = {_WIDER} * standard deviation of f(noisy-1), f(noisy-2), ...
+    standard error = {WIDER} * standard deviation of f(noisy-1), f(noisy-2), ...
     interval       = estimate +/- 1.96 * (1 + 1/(number of noisy tables - 2)) * standard error
 
 This is about the records. For whom they are a sample of, add the squared standard error that the analysis
@@ -68,7 +67,7 @@ def analysed(
         tables: The one with estimated relations, then `n_replicates` with noise once more.
         n_replicates: How many these are.
         confidence: Of the intervals.
-        progress: Is told how many tables are done, and of how many.
+        progress: Called with the number of tables that are done, and of all.
 
     Raises:
         UsageError: If there are too few replicates, or the function returns no or other names, or no numbers.
@@ -82,10 +81,11 @@ def analysed(
         # The function may change its frame, which is not to change the release.
         found = function(frame.copy())
         try:
-            return {str(name): float(value) for name, value in dict(found).items()}
+            named = {str(name): value for name, value in dict(found).items()}
+            return {name: float(value) for name, value in named.items()}
         except (TypeError, ValueError):
             raise UsageError(
-                f"the analysis returns {type(found).__name__}, not numbers by name",
+                f"the analysis returns {found!r:.60}, not numbers by name",
                 'for example {"mean": table["age"].mean()}; NaN for what has no value, dates as days',
             ) from None
 
@@ -103,7 +103,7 @@ def analysed(
     found = np.array([[row[name] for name in plain] for row in rows])
     reach = NormalDist().inv_cdf((1 + confidence) / 2) * (1 + 1 / (n_replicates - 2))
     with np.errstate(invalid="ignore"):
-        errors = _WIDER * found[1:].std(axis=0, ddof=1)
+        errors = WIDER * found[1:].std(axis=0, ddof=1)
     table = answer(pd.Index(list(plain)), np.array(list(plain.values())), found[0], errors, reach)
     undefined = ~np.isfinite(found).all(axis=0)
     table.loc[undefined, ["standard_error", "low", "high"]] = [np.inf, -np.inf, np.inf]

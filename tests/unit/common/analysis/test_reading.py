@@ -136,9 +136,9 @@ def test_what_records_lose_is_said_wherever_they_are(made, study):
 
 def test_survival_of_masked_records_is_refused_by_name(study):
     """Calls that synthetic releases answer name the reason, whatever else they ask for."""
-    with pytest.raises(UsageError, match="survival and hazard ratios of masked records"):
+    with pytest.raises(UsageError, match="survival has no true intervals"):
         study.estimates.survival("age", "smoker", [40], confidence=0.9)
-    with pytest.raises(UsageError, match="cells of masked tables"):
+    with pytest.raises(UsageError, match="cells of a table of two attributes"):
         study.estimates.crosstab("age", "ward", population=True)
 
 
@@ -181,9 +181,9 @@ def test_what_cannot_be_corrected_is_refused(study, tmp_path):
         "'ward' needs an event": lambda: study.estimates.logistic("ward", "age"),
         "'ward' has no category 'attic'": lambda: study.estimates.logistic("ward", "age", "attic"),
         "the interaction 'age:smoker'": lambda: study.estimates.regress("cost", ["age", "age:smoker"]),
-        "survival and hazard ratios": lambda: study.estimates.cox("age", "smoker", "cost"),
-        "survival and hazard ratios of": lambda: study.estimates.survival("age", "smoker"),
-        "cells of masked tables": lambda: study.estimates.crosstab("smoker", "ward"),
+        "hazard ratios have no true": lambda: study.estimates.cox("age", "smoker", "cost"),
+        "survival has no true": lambda: study.estimates.survival("age", "smoker"),
+        "cells of a table of two attributes": lambda: study.estimates.crosstab("smoker", "ward"),
     }
     for reason, ask in refusals.items():
         with pytest.raises(UsageError, match=reason) as caught:
@@ -278,18 +278,64 @@ def test_any_analysis_of_masked_records(study, tmp_path):
     def slope(frame):
         return {"slope": np.polyfit(frame["age"].astype(float), frame["cost"].astype(float), 1)[0]}
 
-    (line,) = study.analyse(slope, 6).to_dict("records")
+    (line,) = study.analyse(slope, ["age", "cost"], 6).to_dict("records")
     corrected = study.estimates.regress("cost", "age").loc["age"]
     assert line["estimate"] == pytest.approx(corrected["estimate"], abs=4 * corrected["standard_error"])
     assert line["low"] < line["estimate"] < line["high"]
-    written = study.replicates(tmp_path / "tables", 4)
+    written = study.replicates(tmp_path / "tables", ["age", "cost"], 4)
     assert [each.name for each in written][:3] == ["released.csv", "estimated.csv", "noisy-1.csv"]
     assert {len(each.read_text().splitlines()) for each in written} == {study.table.num_rows + 1}
     assert "Rubin" in (tmp_path / "tables" / "README.txt").read_text()
     with pytest.raises(UsageError, match="not an empty folder"):
-        study.replicates(tmp_path / "tables", 4)
+        study.replicates(tmp_path / "tables", ["age", "cost"], 4)
     with pytest.raises(UsageError, match="too few"):
-        study.replicates(tmp_path / "other", 1)
+        study.replicates(tmp_path / "other", "age", 1)
+    with pytest.raises(UsageError, match="no attribute"):
+        study.replicates(tmp_path / "new", ["weight"], 4)
+    assert not (tmp_path / "new").exists()
+
+
+def test_an_analysis_does_not_change_the_release(study):
+    """A function may change its frame: the release and later analyses have all records still."""
+
+    def changed(frame):
+        frame["age"] = 0
+        del frame["cost"]
+        return {"age": frame["age"].mean()}
+
+    assert study.analyse(changed, ["age", "cost"], 4)["estimate"].tolist() == [0]
+    assert "cost" in study.frame
+    assert study.frame["age"].all()
+
+
+def test_odds_of_a_boolean_that_is_false(study):
+    """They are those of true with the other sign, as of every pair of labels."""
+    of_true, of_false = (study.estimates.logistic("smoker", "age", event) for event in (True, False))
+    assert of_false.index.name == "smoker: false"
+    for one, other in (("estimate", "estimate"), ("released", "released"), ("low", "high")):
+        assert of_false[one].to_numpy() == pytest.approx(-of_true[other].to_numpy(), abs=2e-4)
+
+
+def test_wrong_arguments_are_refused(study):
+    """Names that are no texts, quantiles that are no numbers, confidence as text: a reason and a hint."""
+    of = study.estimates
+    for ask in (
+        lambda: of.means(None),
+        lambda: of.means([3]),
+        lambda: of.means("age", confidence="0.9"),
+        lambda: of.shares(["ward"]),
+        lambda: of.quantiles("age", ["first"]),
+        lambda: of.quantiles("age", []),
+        lambda: of.regress(["cost"], "age"),
+        lambda: of.correlations(["age", 3]),
+        lambda: study.analyse(lambda frame: {"x": 1}, "age", 4.5),
+    ):
+        with pytest.raises(UsageError) as caught:
+            ask()
+        assert caught.value.hint
+    assert of.quantiles("age", 0.5).index.tolist() == [0.5]
+    assert of.quantiles("age", np.array([0.2, 0.5])).index.tolist() == [0.2, 0.5]
+    assert "no attribute" in study.supports("weight ~ age")
 
 
 def test_old_names_stay_one_version(study):
@@ -297,7 +343,7 @@ def test_old_names_stay_one_version(study):
     with pytest.warns(DeprecationWarning, match=r"release.estimates.means now"):
         found = study.means("age")
     assert found.columns.tolist() == ["released", "corrected", "standard_error", "low", "high"]
-    assert not study.supports("cost", ["age", "smoker"])
-    assert "three attributes" in study.supports("cost", ["age", "age:smoker"])
+    assert not study.supports("cost ~ age + smoker")
+    assert "three attributes" in study.supports("cost ~ age + age:smoker")
     with pytest.raises(AttributeError):
         _ = study.medians

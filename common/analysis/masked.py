@@ -1,0 +1,269 @@
+"""Estimates from a masked release: what its values say about the original ones.
+
+Correlations and slopes of the released values are weaker than those of the original ones
+(`common.analysis.attenuation`). They are corrected where that can be done; what cannot be corrected is
+refused, with the reason.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from common.analysis import masked_models
+from common.analysis.answers import is_numeric, names_of
+from common.analysis.attenuation import HEAVY_TAIL, Distortion, MaskedValues, MaskingParams
+from common.analysis.calibration import resampled
+from common.analysis.estimates import Estimates, Interval
+from common.arrays import Float64Array, Int64Array
+from common.errors import UsageError
+from common.model.plan import Plan
+from common.model.schema import Attribute
+from common.release.table import to_units
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_UNCORRECTED = (
+    "leave it out; or ask the owners for a synthetic table, more epsilon or less rank noise; or fit `frame`, "
+    "and state that the estimate was not corrected"
+)
+
+_LEAST_SHARE = 0.03
+"""Smallest share of the records in a level of a logistic regression. Intervals of rarer marital states of
+Adult held the original log odds in half of the releases."""
+
+
+class MaskedEstimates(Estimates):
+    """Estimates of the records that were masked.
+
+    Args:
+        plan: Of the release.
+        records: How many records each owner released.
+        table: The released values.
+    """
+
+    of_three = (
+        "rank noise moves times and events apart, and nothing public corrects relations of three attributes"
+    )
+
+    def __init__(self, plan: Plan, records: Mapping[str, int], table: pa.Table) -> None:
+        self._plan, self._records, self._table = plan, records, table
+        self._masked_values: dict[tuple[str, tuple[int, ...], bool], MaskedValues] = {}
+
+    @cached_property
+    def distortions(self) -> Mapping[str, Distortion]:
+        """How masking changed each attribute, in resolution units."""
+        return {attribute.name: self._values_of(attribute).distortion for attribute in self._plan.counted}
+
+    def _values_of(
+        self, attribute: Attribute, labels: Sequence[int] = (), *, ranks: bool = False
+    ) -> MaskedValues:
+        key = attribute.name, tuple(labels), ranks
+        if key not in self._masked_values:
+            self._masked_values[key] = MaskedValues(
+                attribute, self.ways(attribute), self._units(attribute), labels, ranks=ranks
+            )
+        return self._masked_values[key]
+
+    def ways(self, attribute: Attribute) -> list[MaskingParams]:
+        """Return how each owner of an attribute masked it."""
+        plan, records = self._plan, self._records
+        return [
+            MaskingParams(planned, records[task.owner], plan.max_records_per_person)
+            for task in plan.tasks
+            for planned in task.attributes
+            if planned.name == attribute.name
+        ]
+
+    def tables(self, names: Sequence[str]) -> Iterator[dict[str, Int64Array]]:
+        """Yield tables with corrected relations (see `Estimates`)."""
+        from scipy.stats import rankdata
+
+        terms = []
+        for attribute in map(self.attribute, names):
+            numeric = is_numeric(attribute)
+            terms += [self._term(attribute.name)] if numeric else self._regressors([attribute.name])
+        units = {each.name: self._units(each) for each in map(self.attribute, names)}
+        lists = {
+            each.name: self._values_of(each).drawn.lists
+            for each in map(self.attribute, names)
+            if not each.is_categorical
+        }
+        for number, chosen in enumerate(resampled(masked_models.targets(terms))):
+            found = {name: own[chosen] for name, own in units.items()}
+            for name, of_draws in lists.items():
+                attribute, own = self.attribute(name), found[name]
+                # The first table has the middle of all lists, each of the others one.
+                drawn = of_draws.mean(axis=0) if not number else of_draws[number % len(of_draws)]
+                places = (np.arange(drawn.size) + 0.5) / drawn.size
+                values = np.interp((rankdata(units[name]) - 0.5) / len(own), places, drawn)
+                exact = np.clip(np.rint(values), attribute.lower, attribute.highest).astype(np.int64)
+                found[name] = exact[chosen]
+            yield found
+
+    def _units(self, attribute: Attribute) -> Int64Array:
+        units: Int64Array = to_units(attribute, self._table.column(attribute.name)).to_numpy()
+        return units
+
+    def _mean(self, name: str, asked: Interval) -> "pd.DataFrame":
+        return masked_models.means([self._term(name)], asked.confidence, 1 + asked.population)
+
+    def _shares(self, name: str, asked: Interval) -> "pd.DataFrame":
+        attribute = self.attribute(name)
+        try:
+            draws = self._values_of(attribute).shares()
+        except ValueError as problem:
+            raise UsageError(
+                f"attribute {name!r} has no intervals: {problem}", "count its released labels, and say so"
+            ) from None
+        units = self._units(attribute)
+        released = np.bincount(units, minlength=attribute.n_values) / units.size
+        n_records = units.size // (1 + asked.population)
+        return masked_models.shares(attribute.labels, released, draws, n_records, asked.confidence)
+
+    def _quantiles(self, name: str, at: Float64Array, asked: Interval) -> "pd.DataFrame":
+        # A tail does not matter inside of the outermost clusters and half of the next.
+        cluster = 1.5 / min(way.n_clusters for way in self.ways(self.attribute(name)))
+        inside = bool(((at >= cluster) & (at <= 1 - cluster)).all())
+        term = self._term(name, allowed=HEAVY_TAIL if inside else "")
+        return masked_models.quantiles(term, at.tolist(), asked.confidence, 1 + asked.population)
+
+    def correlations(
+        self,
+        names: str | Sequence[str] = (),
+        *,
+        confidence: float = 0.95,
+        population: bool = False,
+        ranks: bool = False,
+    ) -> "pd.DataFrame":
+        """Return the correlations of all pairs of attributes, a line each (see `Estimates`).
+
+        Args:
+            ranks: Whether to correlate ranks instead of values (Spearman), for which tails do not matter.
+        """
+        asked = Interval(confidence, population)
+        chosen = names_of(names) or self.numeric(ranks=ranks)
+        for name in chosen:
+            if not is_numeric(self.attribute(name)):
+                raise UsageError(f"attribute {name!r} cannot be corrected: it is a category", "leave it out")
+        terms = [self._term(name, ranks=ranks) for name in chosen]
+        if len(terms) < 2:
+            raise UsageError(
+                "there is no pair of attributes that can be corrected",
+                "name two or more; the notes in `codebook` say why one cannot be corrected",
+            )
+        return masked_models.correlations(terms, asked.confidence, 1 + asked.population)
+
+    def _linear(self, response: str, on: Sequence[str], asked: Interval) -> "pd.DataFrame":
+        terms = self._regressors(on)
+        return masked_models.linear(self._term(response), terms, asked.confidence, 1 + asked.population)
+
+    def _logistic(self, response: str, code: int, on: Sequence[str], asked: Interval) -> "pd.DataFrame":
+        as_released = not self.attribute(response).categories and code == 1
+        happened = self._term(response, () if as_released else [code])
+        terms = self._regressors(on, _LEAST_SHARE)
+        return masked_models.logistic(happened, terms, asked.confidence, 1 + asked.population)
+
+    def numeric(self, *, ranks: bool = False) -> list[str]:
+        """Return the names of all numeric attributes that can be corrected."""
+        return [
+            attribute.name
+            for attribute in self._plan.counted
+            if is_numeric(attribute) and not self._values_of(attribute, ranks=ranks).distortion.note
+        ]
+
+    def released(self, name: str) -> Attribute:
+        """Return an attribute of the release; raises UsageError if no attribute has the name."""
+        for attribute in self._plan.released:
+            if attribute.name == name:
+                return attribute
+        masked = (each.name for each in self._plan.counted)
+        raise UsageError(f"no attribute {name!r}", f"attributes: {', '.join(masked)}")
+
+    def attribute(self, name: str) -> Attribute:
+        """Return an attribute that was masked by itself and has no missing values (see `Estimates`)."""
+        released = self.released(name)
+        if base := released.base:
+            raise UsageError(
+                f"attribute {name!r} follows {base!r} and is not corrected by itself",
+                f"estimate {base!r}, and apply the table of the plan",
+            )
+        if unplaced := released.unplaced:
+            raise UsageError(
+                f"attribute {name!r} has {unplaced}, which no estimate here allows for",
+                "leave it out, or analyse the table, and state what becomes of missing values",
+            )
+        return self._plan.counted_attribute(name)
+
+    def _regressors(self, names: Sequence[str], least_share: float = 0.0) -> list[masked_models.Term]:
+        terms: list[masked_models.Term] = []
+        for name in names:
+            attribute = self._plan.counted_attribute(name)
+            if not attribute.categories:
+                terms.append(self._term(name))
+            else:
+                first, *levels = self._levels(attribute, least_share)
+                against = f" (against {', '.join(attribute.categories[code] for code in first)})"
+                terms += [self._term(name, level, against=against) for level in levels]
+            if not any(term.attribute == name and term.released.any() for term in terms):
+                raise UsageError(f"all records have the same {name!r}", "leave it out")
+        return terms
+
+    def _levels(self, attribute: Attribute, least_share: float) -> list[list[int]]:
+        """Return the levels of a factor: codes of categories, as few of the rarest as needed combined.
+
+        Args:
+            least_share: Of the records that a level has at least.
+
+        Raises:
+            UsageError: If fewer than two levels can be corrected.
+        """
+        units = self._units(attribute)
+        codes, records = np.unique(units, return_counts=True)
+        alone = codes[np.argsort(-records, kind="stable")].tolist()
+        combined: list[int] = []
+        while alone:
+            levels = [[code] for code in alone] + ([combined] if combined else [])
+            held = [np.isin(units, labels).mean() for labels in levels]
+            # The rarest decides first.
+            if (
+                len(levels) > 1
+                and min(held) >= least_share
+                and all(not self._values_of(attribute, labels).distortion.note for labels in reversed(levels))
+            ):
+                return sorted(levels)
+            combined = sorted([*combined, alone.pop()])
+        self._term(attribute.name, codes[:1].tolist())
+        raise UsageError(f"the categories of {attribute.name!r} cannot be corrected", _UNCORRECTED)
+
+    def _term(
+        self,
+        name: str,
+        labels: Sequence[int] = (),
+        *,
+        ranks: bool = False,
+        allowed: str = "",
+        against: str = "",
+    ) -> masked_models.Term:
+        """Return the column of a model of an attribute, or of the indicator of some of its categories."""
+        attribute = self._plan.counted_attribute(name)
+        units = self._units(attribute)
+        scale = float(attribute.unit)
+        texts = ", ".join(attribute.labels[code] for code in labels)
+        shown = f"{name}: {texts}{against}" if labels else name
+        values = (np.isin(units, labels) if labels else units * scale).astype(np.float64)
+        if ranks:
+            _, place, counts = np.unique(units, return_inverse=True, return_counts=True)
+            scale, values = 1.0, ((np.cumsum(counts) - counts / 2) / units.size)[place]
+        as_released = masked_models.Term.as_released(shown, name, values)
+        masked = self._values_of(attribute, labels, ranks=ranks)
+        if (note := masked.distortion.note) and note != allowed:
+            what = f"category {texts!r} of attribute {name!r}" if labels else f"attribute {name!r}"
+            raise UsageError(f"{what} cannot be corrected: {note}", _UNCORRECTED)
+        scores = masked.scores * scale
+        scores -= scores.mean()
+        return replace(as_released, scores=scores, bins=masked.bins, drawn=masked.drawn.times(scale))
