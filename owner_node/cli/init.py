@@ -82,7 +82,8 @@ _SHOWN_RULES = 20
 FileArgument = Annotated[
     Path | None,
     typer.Argument(
-        metavar="[FILE]", help="CSV or Parquet file with the data; without it only identity and connection.",
+        metavar="[FILE]",
+        help="File with the data (CSV, Parquet, SPSS, Stata, SAS); without it only identity and connection.",
         show_default=False,
     ),
 ]  # fmt: skip
@@ -574,14 +575,14 @@ def _domain(column: ColumnGuess, decimals: int) -> Iterator[str]:
 
 
 def _categories(column: ColumnGuess) -> Iterator[str]:
-    labels = sorted(column.labels or ())
-    if column.codebook and set(labels) <= set(column.codebook):
+    undeclared = sorted(set(column.labels or ()) - set(column.codebook))
+    if column.codebook and not undeclared:
         yield "# The labels that the file declares, also of values that no record has."
         yield f"categories = [{', '.join(map(toml, column.codebook))}]"
         return
     yield "# Every label that may occur, for anybody: a list of texts, the same at every owner. A label that"
     yield "# occurs in this file alone discloses that somebody has it. Labels of this file, to start from:"
-    yield f"# [{', '.join(map(toml, labels[:MOST_LABELS]))}]"
+    yield f"# [{', '.join(map(toml, [*column.codebook, *undeclared][:MOST_LABELS]))}]"
     yield f"categories = {toml(FILL_IN)}"
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from common.arrays import BoolArray
 from common.canonical import document_digest
 from common.progress import Progress
 from owner_node.config import DatasetConfig
@@ -17,7 +18,7 @@ from owner_node.sources import texts
 from owner_node.sources.file_source import FileSource
 from owner_node.sources.findings import Findings
 from owner_node.sources.options import SourceOptions
-from owner_node.sources.person_texts import count_numerals
+from owner_node.sources.person_texts import are_numerals
 from owner_node.sources.source import Reader
 
 
@@ -36,7 +37,7 @@ class OptOutReader(Reader):
         self._dataset, self._reader = dataset, reader
         self.names, self.ordered, self.is_text = reader.names, reader.ordered, reader.is_text
         self.descriptions, self.labels = reader.descriptions, reader.labels
-        self._keys = _listed(dataset)
+        self._keys, self._numerals = _listed(dataset)
         self.listed = len(self._keys)
         self.opt_out = document_digest({"identifiers": self._keys.to_pylist()})
         self._found = np.zeros(len(self._keys), dtype=np.bool_)
@@ -55,8 +56,8 @@ class OptOutReader(Reader):
                 came = {name: texts.filter_values(array, others) for name, array in came.items()}
             yield [came[name] for name in columns]
         self.left_out = int(self._found.sum())
-        listed = count_numerals(self._keys)
-        if listed and count_numerals(self._keys.filter(pa.array(~self._found))) == listed:
+        listed = int(self._numerals.sum())
+        if listed and not (self._numerals & self._found).any():
             # Spreadsheets write 17.0 for 17, who would stay in.
             problem = "identifiers of opt_out such as 17.0, none of which is in the source"
             hint = "write them in the file of opt_out as the source does, such as 17"
@@ -71,11 +72,12 @@ class OptOutReader(Reader):
         self._reader.close()
 
 
-def _listed(dataset: DatasetConfig) -> Any:
-    """Return the identifiers of the file in normal form, sorted, each once."""
+def _listed(dataset: DatasetConfig) -> tuple[Any, BoolArray]:
+    """Return the identifiers of the file in normal form, sorted, each once; and which are written as 17.0."""
     path, findings = str(dataset.opt_out), Findings()
     reader = FileSource(dataset.name, path, SourceOptions(csv=dataset.csv)).open(findings, Progress())
     keys: list[Any] = []
+    numerals: list[Any] = []
     if reader is not None:
         with closing(reader):
             names = dataset.told_apart_by
@@ -88,6 +90,10 @@ def _listed(dataset: DatasetConfig) -> Any:
                         hint = "complete the file of opt_out: every line names a person"
                         findings.add(name, "missing identifier", array.null_count, hint)
                     keys.append(key.drop_null())
+                    # The normal form of 17.0 need not show how it was written.
+                    numerals += [key.filter(are_numerals(array)).drop_null() for array in written.values()]
     findings.check(dataset.name, path)
     distinct = pc.unique(pa.chunked_array(keys, pa.large_string()))
-    return distinct.take(pc.sort_indices(distinct))
+    listed = distinct.take(pc.sort_indices(distinct))
+    found = pc.is_in(listed, value_set=pa.chunked_array(numerals, pa.large_string()).combine_chunks())
+    return listed, found.to_numpy(zero_copy_only=False)

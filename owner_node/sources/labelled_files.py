@@ -39,12 +39,13 @@ _PROGRAMS = (
     _Program(re.compile(rb"\x00{12}\xc2\xea\x81\x60\xb3\x14\x11\xcf"), "a SAS file", "read_sas7bdat"),
     _Program(re.compile(rb"HEADER RECORD\*{7}LIB"), "a SAS transport file", "read_xport"),
 )
+_SUFFIXES = frozenset({".sav", ".zsav", ".dta", ".sas7bdat", ".xpt"})
 _DAMAGED = "the file is damaged or uses a feature that is not supported; write it again, or export it as CSV"
 
 
-def is_labelled(_path: Path, head: bytes) -> bool:
-    """Return whether a file is of SPSS, Stata or SAS, by its first bytes."""
-    return any(each.begins.match(head) for each in _PROGRAMS)
+def is_labelled(path: Path, head: bytes) -> bool:
+    """Return whether a file is of SPSS, Stata or SAS, by its first bytes or its name."""
+    return path.suffix.lower() in _SUFFIXES or any(each.begins.match(head) for each in _PROGRAMS)
 
 
 class LabelledReader(Reader):
@@ -121,7 +122,11 @@ def _labels(labels: Mapping[Any, str], missing: Sequence[Mapping[str, Any]]) -> 
 
 def open_labelled(path: Path, head: bytes, _form: CsvOptions, findings: Findings) -> Reader | None:
     """Open a file, and read its names and labels."""
-    program = next(each for each in _PROGRAMS if each.begins.match(head))
+    program = next((each for each in _PROGRAMS if each.begins.match(head)), None)
+    if program is None:
+        hint = f"{_DAMAGED}; a file of another kind has another suffix"
+        findings.fail(f"the name ends with {path.suffix}, and the file does not begin like one", hint)
+        return None
     try:
         import pyreadstat
     except ModuleNotFoundError:

@@ -111,9 +111,14 @@ def match_key_texts(name: str, array: Any, findings: Findings, version: int) -> 
     return pc.fill_null(_identifying_texts(name, array, findings, version), "")
 
 
+def are_numerals(written: Any) -> Any:
+    """Return which texts are such as 17.0 and 1.5E+10, which another owner may have as 17 and 15000000000."""
+    return pc.match_substring_regex(written, _NUMERAL)
+
+
 def count_numerals(written: Any) -> int:
-    """Count the texts such as 17.0 and 1.5E+10, which another owner may have as 17 and 15000000000."""
-    return pc.sum(pc.match_substring_regex(written, _NUMERAL)).as_py() or 0
+    """Count them."""
+    return pc.sum(are_numerals(written)).as_py() or 0
 
 
 def _identifying_texts(name: str, array: Any, findings: Findings, version: int) -> Any:

@@ -121,6 +121,23 @@ def test_init_proposes_the_code_book(tmp_path):
     assert "refused" not in text
 
 
+def test_init_keeps_declared_labels_beside_a_code_without_one(tmp_path):
+    """Where a value has no label, the labels to start from are the declared ones, then the code."""
+    labels: dict[str, dict[int | float, str]] = {"SEX": {1: "male", 5: "other"}}
+    coded = records().replace({"SEX": {0: 1, 1: 2}})
+    pyreadstat.write_sav(coded, str(tmp_path / "patients.sav"), variable_value_labels=labels)
+    text = dataset_text(tmp_path / "patients.sav", tmp_path / "owner.toml", guess(tmp_path / "patients.sav"))
+    listed = next(line for line in text.splitlines() if line.startswith('# ["male"'))
+    assert listed == '# ["male", "other", "2"]'
+
+
+def test_a_file_that_is_not_what_its_name_says(dataset):
+    """It is not read as CSV, whose first line would be quoted as names of columns."""
+    with pytest.raises(DataError, match="does not begin like one") as caught:
+        load(dataset(b"secret,age\n1,2\n", ".sav"))
+    assert "secret" not in str(caught.value) + caught.value.hint
+
+
 def test_one_label_for_several_values_is_refused(dataset, tmp_path):
     """Two codes that read alike would become one category without a word."""
     written(tmp_path / "patients.sav", records(), {1: "male", 2: "male"})

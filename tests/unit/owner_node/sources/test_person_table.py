@@ -413,5 +413,9 @@ def test_persons_listed_as_decimals_do_not_stay_in(tmp_path):
     with pytest.raises(DataError) as caught:
         load(listed)
     assert "none of which is in the source" in caught.value.message
+    # Digits alone are 170, which shows no numeral.
+    digits = declared(tmp_path, "events.csv", age, keys='opt_out = "out.csv"\nnormalise = ["digits-only"]\n')
+    with pytest.raises(DataError, match="none of which is in the source"):
+        load(digits)
     (tmp_path / "events.csv").write_text("patient,age\n17.0,3\n18.0,4\n")
     assert load(listed).n_records == 1
