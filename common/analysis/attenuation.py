@@ -13,7 +13,7 @@ linearly on a, and that of a on b,
 
     Cov(a', b') = λ_a·λ_b·Cov(a, b),    λ_a = Cov(a', a)/Var(a).
 
-With the list in the place of the original values, λ = Cov(ℓ(q), ℓ(u))/Var(ℓ): a sum over the joint
+With the list instead of the original values, λ = Cov(ℓ(q), ℓ(u))/Var(ℓ): a sum over the joint
 distribution of u and q, which has a closed form. Variances are not attenuated, since the released values are
 the list itself. So correlations and simple slopes shrink by λ_a·λ_b.
 
@@ -89,7 +89,7 @@ _DEVIATIONS = 7.84
 _MOST_BINS = 512
 _RANGES = 3
 _TERMS = 4
-"""Of Neumann's series."""
+"""Terms of Neumann's series."""
 _FEW, _LEAST_LEFT = 128, 0.05
 """The most counted values whose scores are solved for; what masking leaves less of is not restored."""
 
@@ -181,7 +181,7 @@ class Drawn:
     """Draws of what one attribute's original values may have been, against the released ones."""
 
     noise: Float64Array
-    """What the noise takes from the score of a record, by bin, `(N_DRAWS, n_bins)`."""
+    """Part that the noise takes from the score of a record, by bin, `(N_DRAWS, n_bins)`."""
     lists: Float64Array
     """The values in their order, `(N_DRAWS, n_bins)`."""
     means: Float64Array
@@ -399,7 +399,7 @@ class MaskedValues:
 
     @property
     def _indicates(self) -> bool:
-        """Whether the values are 0 and 1."""
+        """True if the values are 0 and 1."""
         return self._attribute.n_values == 2 or bool(self._labels)
 
     def _neumann(self, lists: Float64Array) -> Float64Array:
@@ -417,7 +417,7 @@ class MaskedValues:
 
     @property
     def _few(self) -> bool:
-        """Whether few values were counted, so that their scores are solved for exactly."""
+        """True if few values were counted, so that their scores are solved for exactly."""
         counted = all(way.planned.rules.carrier is COUNTS for way in self._ways)
         return bool(self._labels) or (counted and self._codes.size <= _FEW)
 

@@ -35,7 +35,7 @@ class Interval:
 
     confidence: float
     population: bool
-    """Whether it is for whom the records are a sample of, and not for the records alone."""
+    """True for whom the records are a sample of, False for the records alone."""
 
     def __post_init__(self) -> None:
         check_confidence(self.confidence)

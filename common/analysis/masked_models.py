@@ -60,7 +60,7 @@ class Term:
     """The attribute, or "attribute: category"."""
     attribute: str
     mean: float
-    """Of the released values."""
+    """Mean of the released values."""
     released: Float64Array
     """The released values less their mean, `(n_records,)`."""
     scores: Float64Array

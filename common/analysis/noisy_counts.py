@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What one-way counts say about an attribute."""
+    """An attribute as its one-way counts show it."""
 
     first: Int64Array
     """The first code of every part, `(n_parts,)`."""
@@ -69,7 +69,7 @@ class Parts:
     counts: Float64Array
     """Estimated counts, `(n_parts,)`; they can be negative."""
     covariance: Float64Array
-    """Of their noise, `(n_parts, n_parts)`."""
+    """Covariance of their noise, `(n_parts, n_parts)`."""
 
     def variance(self, weights: Float64Array) -> float:
         """Return the variance of the noise of a weighted sum of the counts."""

@@ -1,4 +1,4 @@
-"""What the list of an attribute's original values may have been: a parametric bootstrap, from public numbers.
+"""Draws of an attribute's list of original values: a parametric bootstrap, from public numbers.
 
 A released list differs from the sorted original values by the noise of its centroids or counts, and by what a
 cluster does not show: how its values lie around their mean. Every draw adds noise once more to the released

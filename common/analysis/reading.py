@@ -82,7 +82,7 @@ def _counts(folder: Path, verified: Verified) -> NoisyCounts | None:
 
 
 def _table(folder: Path, verified: Verified) -> pa.Table:
-    """Return the values of a release under the plan's own types and descriptions, whoever wrote the file."""
+    """Return the values of a release under the plan's own types and descriptions, not those of the file."""
     plan, n_records = verified.plan, verified.n_records
     (name, *_) = (file_name for file_name in DATA_FILES if file_name in verified.files)
     table = read_data(folder / name, plan, n_records)
@@ -95,7 +95,7 @@ class Release:
 
     def __init__(self, verified: Verified, table: pa.Table, counts: NoisyCounts | None = None) -> None:
         self.verified = verified
-        """What was found to hold: plan, linking, owners, signatures."""
+        """The checked parts: plan, linking, owners, signatures."""
         self.table = table
         """The data as an Arrow table: `record`, the owner where it was released, then the attributes."""
         self.counts = counts
@@ -109,12 +109,12 @@ class Release:
 
     @property
     def guarantee(self) -> tuple[str, ...]:
-        """What is promised."""
+        """Sentences that state what is promised."""
         return self.verified.guarantee
 
     @property
     def invariants(self) -> tuple[str, ...]:
-        """What is not hidden."""
+        """Sentences that state what is not hidden."""
         return self.verified.invariants
 
     @property
@@ -241,7 +241,7 @@ class Release:
 
     @cached_property
     def codebook(self) -> "pd.DataFrame":
-        """What is known about each attribute, one line each.
+        """All that is known about each attribute, one line each.
 
         `type`, `domain`, `resolution`; `mechanism`, `epsilon`, `k`, `rank_noise`, as "least to most" where
         owners differ; and what masking did to it, as far as public numbers tell.

@@ -2,7 +2,7 @@
 
 Single attributes are estimated from their one-way counts, tables from theirs. Models are fitted to the
 synthetic records with weights that give them the relations of noisy tables (`common.analysis.calibration`):
-the records alone have weaker ones. Within a bin the relation of two attributes goes on as between bins
+the records alone have weaker ones. Within a bin, two attributes are taken to be related as between bins
 (`common.analysis.noisy_counts.ungrouped`). Relations of three attributes were not counted. What needs them,
 hazards and interactions, is refused.
 """

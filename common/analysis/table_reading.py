@@ -36,7 +36,7 @@ class SyntheticTable:
 
     def __init__(self, verified: VerifiedTable) -> None:
         self.verified = verified
-        """What was found to hold: design, counts, report."""
+        """The checked parts: design, counts, report."""
 
     @property
     def report(self) -> Mapping[str, Any]:
@@ -45,12 +45,12 @@ class SyntheticTable:
 
     @property
     def guarantee(self) -> tuple[str, ...]:
-        """What is promised."""
+        """Sentences that state what is promised."""
         return tuple(self.report["promises"])
 
     @property
     def invariants(self) -> tuple[str, ...]:
-        """What is not hidden."""
+        """Sentences that state what is not hidden."""
         return tuple(self.report["invariants"])
 
     @cached_property
