@@ -15,7 +15,7 @@ records that these leave out. The shape is that of the three outermost, whose tw
     (m_1 - m_2)/(m_2 - m_3),    m_i the mean of s^-ξ from i - 1 to i,
 
 plus a number that is drawn: the shapes that fitted the tails of Wine Quality and Census best were larger by
-0.3 on average, from 0.2 less to 0.8 more. Nothing public bounds a tail. These draws assume that it goes on
+0.3 on average, from 0.2 less to 0.8 more. Nothing public bounds a tail. These draws assume that it continues
 like those of such data; beyond ξ = 0.6 they allow for nothing.
 
 *Noise.* Where noise is calibrated to the values, its scale is not public, but follows their range. Three
