@@ -277,7 +277,8 @@ def _answer(release: Release, event: OwnerEvent) -> Release:
     if isinstance(event, Measured | Passed):
         if event.round < len(release.rounds):
             return release  # it was counted, and the answer to its message was lost
-        if next_state(release.state, event.name) and not release.is_open(event.round):
+        is_due = known is None and bool(next_state(release.state, event.name))
+        if is_due and not release.is_open(event.round):
             raise ProtocolError(f"round {event.round} of release {release.id} is not open")
     if known is not None:
         if known.content != event.content:

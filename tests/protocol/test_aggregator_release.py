@@ -207,6 +207,21 @@ def test_lost_and_repeated_messages(product, data):
     assert stored == len(OWNERS) * (4 + of_owners) + 4 + of_rounds
 
 
+def test_the_last_answer_to_the_last_round_can_be_repeated():
+    """The release joins by then; the owner whose message was answered in vain is not refused."""
+    release = synthetic(*OWNERS)
+    while release.state is not State.JOINING:
+        own = aggregator_step(release)
+        if own is None:
+            owner, work = next((each, due) for each in OWNERS if (due := work_for(release, each)) is not None)
+            own = answer_to(release, owner, work)
+        last, release = own, apply(release, own)
+    assert isinstance(last, Measured)
+    assert apply(release, last) is release
+    with pytest.raises(ConflictError):
+        apply(release, replace(last, statement="{}"))
+
+
 def drive_to_the_end(release, deliver, current):
     """Let everybody work without any loss until all have acknowledged."""
     while current().missing("acknowledged"):
