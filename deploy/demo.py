@@ -1,8 +1,10 @@
-"""The demonstration: real daemons on this machine; a horizontal, a vertical and a synthetic release.
+"""The demonstration: real daemons on this machine, and three releases.
+
+Masked records of three hospitals, synthetic ones, and synthetic ones of all persons of a clinic and a registry.
 
     python -m deploy.demo [--out build/demo] [--epsilon 1] [--k auto] [--seed 1] [--keep-running]
 
-Makes data, certificates, configurations and linkage keys, starts an aggregator and six owner nodes as
+Makes data, certificates, configurations and linkage keys, starts an aggregator and five owner nodes as
 separate processes that use mutual TLS, makes the releases, verifies them, stops everything, even after an
 error, and says how to read a release.
 """
@@ -23,13 +25,13 @@ from types import FrameType
 from common.cli import console
 from common.errors import ExitCode, TesseraError, UsageError, from_document
 from common.words.numbers import bound_text
-from deploy.demo_data import DATASET, OwnerData, departments, hospitals
+from deploy.demo_data import DATASET, OwnerData, hospitals, overlap
 from deploy.local_cluster import LocalCluster
 from deploy.local_setup import make_setup, share_linkage_key
 
 MARKER = ".tessera-demo"
 """File that marks a folder as a demonstration, which the next one replaces."""
-_LAYOUTS = {"hospitals": "horizontal", "departments": "vertical"}
+_LAYOUTS = {"hospitals": "horizontal", "overlap": "vertical"}
 _SYNTHETIC = ("--product", "synthetic", "--delta", "0.000001", "--anyway")
 """Of a release whose small ε may make it poor: the demonstration goes on."""
 _COLUMNS = ("owner", "records", "ε", "k", "state")
@@ -66,7 +68,7 @@ def fresh_folder(folder: Path) -> None:
 
 def prepare(folder: Path, seed: int) -> dict[str, tuple[OwnerData, ...]]:
     """Make data, certificates, configurations and linkage keys; returns the owners of each scenario."""
-    scenarios = {"hospitals": hospitals(seed), "departments": departments(seed)}
+    scenarios = {"hospitals": hospitals(seed), "overlap": overlap(seed)}
     owners = [owner for scenario in scenarios.values() for owner in scenario]
     make_setup(folder, {owner.owner: owner.settings for owner in owners})
     for owner in owners:
@@ -81,7 +83,7 @@ def make_release(
     scenario: str,
     owners: Sequence[str],
     arguments: Sequence[str],
-    release_id: str = "",
+    release_id: str,
 ) -> Path:
     """Make a release of one scenario and print its table; returns the release folder.
 
@@ -92,7 +94,7 @@ def make_release(
     ended = cluster.cli(
         *("aggregator", "release", "--dataset", DATASET[scenario], "--layout", _LAYOUTS[scenario]),
         *("--owners", ",".join(owners), *arguments),
-        *("--purpose", "demonstration", "--id", release_id or scenario, "--yes", "--json"),
+        *("--purpose", "demonstration", "--id", release_id, "--yes", "--json"),
     )
     _check(ended.returncode, ended.stdout)
     release = json.loads(ended.stdout)
@@ -153,18 +155,15 @@ def demonstrate(options: argparse.Namespace) -> None:
         cluster.start()
         console.note("all owners are connected")
         epsilon = ("--epsilon", options.epsilon)
-        masked = (*epsilon, "--k", options.k)
-        for scenario, owners in names.items():
-            release = make_release(cluster, scenario, owners, masked)
-            verify(cluster, release, owners)
-            releases.append(release)
-        hospital_owners = names["hospitals"]
         drawn = (*epsilon, *_SYNTHETIC)
-        verify(
-            cluster,
-            make_release(cluster, "hospitals", hospital_owners, drawn, "hospitals-synthetic"),
-            hospital_owners,
-        )
+        for name, scenario, arguments in (
+            ("hospitals", "hospitals", (*epsilon, "--k", options.k)),
+            ("hospitals-synthetic", "hospitals", drawn),
+            ("overlap", "overlap", (*drawn, "--on-mismatch", "union")),
+        ):
+            owners = names[scenario]
+            releases.append(make_release(cluster, scenario, owners, arguments, name))
+            verify(cluster, releases[-1], owners)
         if options.keep_running:
             config = cluster.aggregator.config
             console.note(f"running until Ctrl-C; try: aggregator owners --config {config}")

@@ -1,8 +1,9 @@
-"""Made-up people for the demonstration: two scenarios of 10,000 each, the same bytes for the same seed.
+"""Made-up people for the demonstrations: three scenarios, the same bytes for the same seed.
 
-- *hospitals* (horizontal): three hospitals hold the same attributes about different patients.
-- *departments* (vertical): three departments of one hospital hold different attributes of the same patients,
-  each in its own order, and one of them writes the patients' numbers in small letters.
+- *hospitals* (horizontal): three hospitals hold the same attributes about 10,000 patients, each at one.
+- *departments* (vertical): three departments of one hospital hold different attributes of the same 10,000
+  patients, each in its own order, and one of them writes the patients' numbers in small letters.
+- *overlap* (vertical): a clinic and a registry hold different attributes of 5,000 people, 3,000 at both.
 
 The generator is seeded so that runs can be compared; it has nothing to do with the noise of a release, which
 comes from the operating system.
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 N_PEOPLE = 10_000
-"""People per scenario."""
+"""People at hospitals, and at departments."""
+N_OVERLAP = 5_000
+"""People whom the clinic or the registry has, or both."""
 HOSPITALS = {"north": 4_200, "harbour": 3_500, "valley": 2_300}
 """Hospitals and their numbers of patients."""
 DEPARTMENTS = {
@@ -42,7 +45,11 @@ HOSPITAL_ATTRIBUTES = (
     "temperature",
 )
 """Attributes that every hospital holds about its patients."""
-DATASET = {"hospitals": "patients", "departments": "stays"}
+CLINIC = ("age", "emergency", "severity", "stay")
+"""Attributes of the clinic, which lacks the last fifth of the people."""
+REGISTRY = ("insurance", "risk", "medicines", "antibiotics")
+"""Attributes of the registry, which lacks the first fifth."""
+DATASET = {"hospitals": "patients", "departments": "stays", "overlap": "persons"}
 """Name of each scenario's data set."""
 IDENTIFIER = "patient_id"
 
@@ -143,6 +150,17 @@ def departments(seed: int) -> tuple[OwnerData, ...]:
             table = table.assign(**{IDENTIFIER: table[IDENTIFIER].str.lower()})
         made.append(OwnerData(name, DATASET["departments"], table))
     return tuple(made)
+
+
+def overlap(seed: int) -> tuple[OwnerData, ...]:
+    """Return a clinic and a registry: each has four fifths of the people, three fifths are at both."""
+    people = _people(np.random.default_rng([seed, 2])).iloc[:N_OVERLAP]
+    lacking = N_OVERLAP // 5
+    parts = {
+        "clinic": people[[IDENTIFIER, *CLINIC]].iloc[:-lacking],
+        "registry": people[[IDENTIFIER, *REGISTRY]].iloc[lacking:],
+    }
+    return tuple(OwnerData(name, DATASET["overlap"], part) for name, part in parts.items())
 
 
 def _people(random: np.random.Generator) -> "pd.DataFrame":

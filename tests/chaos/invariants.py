@@ -164,10 +164,16 @@ def _barrier(ended: Ended) -> Iterator[str]:
 
 
 def _aggregator(ended: Ended) -> Iterator[str]:
-    """Nothing is left at the aggregator of what it took in, and a folder is there if it was published."""
+    """Nothing is left at the aggregator of what it took in, and a folder is there if it was published.
+
+    Of a release that can go on it keeps what owners fetch: selections, and the answers to the last round.
+    """
     incoming = aggregator_state(ended.cluster) / "incoming" / ended.release.id
-    if incoming.exists():
-        yield f"left in incoming: {sorted(each.name for each in incoming.iterdir())}"
+    shown = ("*.selection", f"{len(ended.release.rounds) - 1}.answers")
+    kept = shown if ended.release.resumable_until else ()
+    left = list(incoming.iterdir()) if incoming.exists() else []
+    if unused := sorted(each.name for each in left if not any(map(each.match, kept))):
+        yield f"left in incoming: {unused}"
     folders = ended.cluster.folder / "releases"
     named = {each.name for each in folders.glob(f"*{ended.release.id}*")} if folders.exists() else set()
     if named != ({ended.release.id} if ended.published else set()):

@@ -19,17 +19,20 @@ import pytest
 from common.errors import UsageError
 from deploy.demo import MARKER, fresh_folder
 from deploy.demo_data import (
-    DEPARTMENTS,
+    CLINIC,
     HOSPITAL_ATTRIBUTES,
     HOSPITALS,
+    N_OVERLAP,
     N_PEOPLE,
+    REGISTRY,
     OwnerData,
     departments,
     hospitals,
+    overlap,
 )
 
 PROJECT = Path(__file__).parents[2]
-N_DAEMONS = 7
+N_DAEMONS = 6
 ENDING_SECONDS = 30
 FORKING = """
 import sys
@@ -124,8 +127,9 @@ def holes(released: pa.Table, owners: Sequence[OwnerData]) -> list[tuple[str, in
 
 @pytest.mark.timeout(600)
 def test_three_releases(run, tmp_path):
-    """All releases are published with every record and attribute; the tables and folders are printed, every
-    owner's check is done, an earlier demonstration is replaced, and no process is left.
+    """All releases are published with every record and attribute, the noisy number of persons at both owners is
+    near the true one, folders are printed, every owner's check is done, an earlier demonstration is replaced,
+    and no process is left.
     """
     (tmp_path / "demo").mkdir()
     (tmp_path / "demo" / MARKER).touch()
@@ -139,20 +143,23 @@ def test_three_releases(run, tmp_path):
     attributes = {
         "hospitals": HOSPITAL_ATTRIBUTES,
         "hospitals-synthetic": HOSPITAL_ATTRIBUTES,
-        "departments": [name for each in DEPARTMENTS.values() for name in each],
+        "overlap": (*CLINIC, *REGISTRY, "at_clinic", "at_registry"),
     }
     for release, names in attributes.items():
         folder = tmp_path / "demo" / "releases" / release
         assert f"release folder: {folder}" in out
         table = pq.read_table(folder / "data.parquet")
-        assert table.num_rows == N_PEOPLE
+        assert table.num_rows == (N_OVERLAP if release == "overlap" else N_PEOPLE)
         assert set(table.column_names) == {"record", *names}
         assert json.loads((folder / "manifest.json").read_text())["release"] == release
-        if release != "departments":
+        if release == "overlap":
+            at_both = np.logical_and(table["at_clinic"], table["at_registry"]).sum()
+            assert abs(at_both - N_OVERLAP * 3 / 5) < N_OVERLAP / 20
+        else:
             assert holes(table, hospitals(1)) == []
     assert "release hospitals-synthetic (horizontal, δ 0.000001): published" in out
     assert out.count(f"verified by the aggregator and by {', '.join(HOSPITALS)}") == 2
-    assert f"verified by the aggregator and by {', '.join(DEPARTMENTS)}" in out
+    assert "verified by the aggregator and by clinic, registry" in out
     assert "Traceback" not in err
     assert demo.left() == []
     # The last lines, as they are printed.
@@ -220,7 +227,7 @@ def test_folder_of_something_else(tmp_path):
 
 def test_data_of_a_seed():
     """The same seed gives the same bytes, another seed other people; hospitals share no patient, departments
-    share all, each in an order of its own.
+    share all, each in an order of its own, a clinic and a registry three fifths.
     """
     first, again, other = hospitals(3), hospitals(3), hospitals(4)
     assert [owner.csv for owner in first] == [owner.csv for owner in again]
@@ -231,3 +238,5 @@ def test_data_of_a_seed():
     columns = [owner.table["patient_id"].str.upper().tolist() for owner in departments(3)]
     assert len({frozenset(column) for column in columns}) == 1
     assert columns[0] != columns[1] != columns[2]
+    clinic, registry = (frozenset(owner.table["patient_id"]) for owner in overlap(3))
+    assert (len(clinic | registry), len(clinic & registry)) == (N_OVERLAP, N_OVERLAP * 3 // 5)
