@@ -1,6 +1,6 @@
 """The demonstration: real daemons on this machine, and three releases.
 
-Masked records of three hospitals, synthetic ones, and synthetic ones of all persons of a clinic and a registry.
+Masked and synthetic records of three hospitals, and synthetic ones of all persons of a clinic and a registry.
 
     python -m deploy.demo [--out build/demo] [--epsilon 1] [--k auto] [--seed 1] [--keep-running]
 

@@ -127,7 +127,7 @@ def holes(released: pa.Table, owners: Sequence[OwnerData]) -> list[tuple[str, in
 
 @pytest.mark.timeout(600)
 def test_three_releases(run, tmp_path):
-    """All releases are published with every record and attribute, the noisy number of persons at both owners is
+    """All releases are published with every record and attribute, the noisy number of persons at both is
     near the true one, folders are printed, every owner's check is done, an earlier demonstration is replaced,
     and no process is left.
     """
