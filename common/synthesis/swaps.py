@@ -21,6 +21,7 @@ best eighth of these couples take part, which is nearer in the end.
 every degree of freedom: going on would fit noise. It ends when noise explains all tables together, and leaves
 no table more than three times that: small tables of strong relations are the last ones. A table that is
 explained weighs an eighth in the next sweep, so that the others catch up. At most `SWEEPS` sweeps are made.
+Tables of persons and of their events are two kinds, each of which noise has to explain.
 
 *Rules.* No swap is made by which the number of broken rules rises, and every one by which it falls. Where
 swaps of these one-way counts leave a record that breaks a rule, it becomes a copy of one that breaks none.
@@ -69,6 +70,8 @@ class NoisyTable:
     """Noisy counts, `(n_bins, n_bins)`."""
     variance: int
     """Of the noise of each."""
+    kind: int = 0
+    """Tables of one kind are explained by their noise together."""
 
 
 def swapped(
@@ -121,6 +124,10 @@ class _Records:
     ) -> None:
         self.columns, self._sizes, self._rules = columns, sizes, rules
         self._variance = {table.pair: max(table.variance, 1) for table in tables}
+        self._kinds = [
+            [table.pair for table in tables if table.kind == kind]
+            for kind in sorted({table.kind for table in tables})
+        ]
         self._residual = {
             table.pair: self._counted(table.pair)
             - np.clip(table.counts, -_LARGEST_TARGET, _LARGEST_TARGET).reshape(self._shape(table.pair))
@@ -150,9 +157,13 @@ class _Records:
         unexplained = {pair: self._unexplained(pair) for pair in self._residual}
         for pair, full in self._full_weight.items():
             self._weight[pair] = full if unexplained[pair] > 1 else full // _EXPLAINED_WEIGHT
-        freedom = {pair: self._freedom(pair) for pair in self._residual}
-        mean = sum(unexplained[pair] * freedom[pair] for pair in freedom) / max(sum(freedom.values()), 1)
-        return mean > 1 or any(each > _MOST_UNEXPLAINED for each in unexplained.values())
+        means = []
+        for pairs in self._kinds:
+            freedom = {pair: self._freedom(pair) for pair in pairs}
+            whole = max(sum(freedom.values()), 1)
+            means.append(sum(unexplained[pair] * freedom[pair] for pair in pairs) / whole)
+        largest = max(unexplained.values(), default=Fraction(0))
+        return any(each > 1 for each in means) or largest > _MOST_UNEXPLAINED
 
     def _freedom(self, pair: Attributes) -> int:
         n_first, n_second = self._shape(pair)
