@@ -18,9 +18,8 @@ import pyarrow as pa
 from common.model.permit import DUO, ONTOLOGY, condition_texts
 from common.model.plan import Plan
 from common.model.schema import Attribute, AttributeType
-from common.release.events import events_schema
 from common.release.evidence import Evidence
-from common.release.table import release_schema
+from common.release.table import events_schema, release_schema
 from common.words.numbers import count_text
 
 DESCRIPTION_FILE = "ro-crate-metadata.json"

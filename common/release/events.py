@@ -23,7 +23,7 @@ from common.release.data_files import (
     parquet_pieces,
     units_within,
 )
-from common.release.table import DRAWN, RECORD_COLUMN, describe_field, from_units
+from common.release.table import RECORD_COLUMN, events_schema, from_units
 
 _STEM = "events"
 
@@ -31,19 +31,6 @@ _STEM = "events"
 def event_files(events: EventTable | None, data_files: Sequence[str]) -> tuple[str, ...]:
     """Return the names of the files of events that are beside data files; none without events."""
     return () if events is None else tuple(f"{_STEM}{Path(name).suffix}" for name in data_files)
-
-
-def events_schema(events: EventTable) -> pa.Schema:
-    """Return the schema of a table of events."""
-    record = {"description": "number of the person's record in the data file"}
-    event = {"description": f"number of the event of this person, from 1 to {events.at_most}, in order"}
-    return pa.schema(
-        [
-            pa.field(RECORD_COLUMN, pa.int64(), nullable=False, metadata=record),
-            pa.field(EVENT_COLUMN, pa.int64(), nullable=False, metadata=event),
-            *(describe_field(each, DRAWN) for each in events.columns),
-        ]
-    )
 
 
 def unfold(events: EventTable, units: Mapping[str, Int64Array], first: int = 1) -> dict[str, Int64Array]:

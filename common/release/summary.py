@@ -15,9 +15,8 @@ from common.model.plan import Plan
 from common.model.privacy import total, total_or_unbounded
 from common.model.rounds import FIRST_COUNTED
 from common.model.task import Task
-from common.release.events import events_schema
 from common.release.evidence import Evidence
-from common.release.table import RECORD_COLUMN, release_schema
+from common.release.table import RECORD_COLUMN, events_schema, release_schema
 from common.words.guarantee import composition, invariants, promise_as_linked, promises
 
 

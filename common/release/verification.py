@@ -48,11 +48,11 @@ from common.release.data_files import (
     open_parquet,
 )
 from common.release.description import DESCRIPTION_FILE, describe
-from common.release.events import event_files, events_schema
+from common.release.events import event_files
 from common.release.evidence import Evidence, OwnerEvidence, Signed
 from common.release.step import step
 from common.release.summary import manifest_document, of_synthesis, stated_promises, summary
-from common.release.table import in_pieces, release_schema
+from common.release.table import events_schema, in_pieces, release_schema
 from common.trust.identity import (
     Party,
     PartyKind,

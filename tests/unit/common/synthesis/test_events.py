@@ -1,4 +1,4 @@
-"""Events in slots: the table that they make, what is counted of them, and records that agree with themselves."""
+"""Events in slots: the table that they make, what is counted of them, and the rules that records keep."""
 
 from dataclasses import replace
 from decimal import Decimal
@@ -92,7 +92,7 @@ def test_folding_undoes_unfolding():
 
 @pytest.mark.parametrize("delta", ["0", "0.000001"])
 def test_records_have_as_many_events_as_their_number_says(delta):
-    """Every record keeps the rules of slots, whatever the noise, and persons get their parts of the budget."""
+    """Every record has a value in the slots of its events and in no other, whatever the noise."""
     attributes, columns = simulated(2000, 2)
     design = Design(attributes, 2000, Decimal(2), Decimal(delta))
     codes = [column - each.lower for each, column in zip(attributes, columns, strict=True)]
