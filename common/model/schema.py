@@ -57,7 +57,7 @@ MISSING_CATEGORY = "(missing)"
 MOST_FOLLOWED = 10_000
 """Most values of an attribute that others follow: each has a line in their tables."""
 NO_SLOT = -1
-"""Of an attribute that holds no event."""
+"""The slot of an attribute that holds no event."""
 MOST_SPIKES = 8
 """Most declared spikes of an attribute."""
 RESERVED_NAMES = ("record", "token")

@@ -132,7 +132,7 @@ class _Table:
 
     id: str
     stem: str
-    """Of the names of its files."""
+    """Beginning of the names of its files."""
     about: str
     schema: pa.Schema
     columns: Mapping[str, Attribute]

@@ -1,12 +1,12 @@
 """Events of persons in a synthetic release: what is counted of their slots, and which records hold.
 
 A person is one record with all its slots (`common.model.events`), so every table is a partition of persons,
-and nothing is added to the proof of the noise. A slot has an event exactly if the person has so many: these
-are rules. Records start so that they hold, as those of persons who are present (`common.synthesis.presence`),
+and nothing is added to the proof of the noise. A slot has an event exactly if the person's number of events
+reaches it: these are rules. Records start so that they hold, as those of persons who are present (`common.synthesis.presence`),
 and swaps keep them: events are swapped between persons who both have one in this slot.
 
 Slots are many, and of each transition from one event to the next the tables of all slots add up. So tables of
-persons' attributes alone get two thirds of the tables' budget, and their one-way counts half of theirs.
+persons' attributes alone get four fifths of the tables' budget, and their one-way counts half of theirs.
 """
 
 from collections.abc import Sequence
@@ -19,8 +19,8 @@ from common.synthesis.keystream import Keystream
 from common.synthesis.presence import present_bins
 from common.synthesis.sample import start_bins
 
-ONE_WAY_PARTS, TABLE_PARTS = (1, 1), (2, 1)
-"""Of the budget: for attributes of persons, and for slots and tables with one."""
+ONE_WAY_PARTS, TABLE_PARTS = (1, 1), (4, 1)
+"""Ratios of the budget: for attributes of persons, and for slots and tables with one."""
 
 
 def slot_rules(events: EventTable) -> list[StructuralZero]:

@@ -179,7 +179,7 @@ class Design:
 
     @cached_property
     def zeros(self) -> tuple[StructuralZero, ...]:
-        """What no record is: `rules`, and those of events."""
+        """All rules: `rules`, and those of events."""
         return self.rules if self.events is None else (*self.rules, *slot_rules(self.events))
 
     @cached_property
@@ -548,7 +548,7 @@ def noisy_tables(measured: RoundSums) -> list[NoisyTable]:
             table.pair,
             counts,
             round(design.variance(table.noise, table.pair)),
-            kind=int(design.is_of_slots(table.pair)),
+            of_slots=design.is_of_slots(table.pair),
         )
         for table, counts in measured.tables
     ]
@@ -563,10 +563,17 @@ def excluded(measured: RoundSums, tables: Sequence[NoisyTable]) -> list[Excluded
         # Tables across groups are of other persons than one-way counts, but for those who are present.
         tables = [each for each in tables if not design.is_across(each.pair)]
         absent = {place: int(binning.labels[-1]) for place, binning in enumerate(binnings)}
-    if design.events is not None:
-        of_slots = (place for places in design.events.slots.values() for place in places)
-        absent = {place: int(binnings[place].labels[-1]) for place in of_slots}
+    absent |= _empty_slots(measured)
     return with_determined(declared, binnings, categories, tables, absent)
+
+
+def _empty_slots(measured: RoundSums) -> dict[int, int]:
+    """Return the bin of persons without an event by attribute that holds one."""
+    return {
+        place: int(binning.labels[-1])
+        for place, binning in enumerate(measured.binnings)
+        if measured.design.is_of_slots((place,))
+    }
 
 
 def overlaps(measured: RoundSums) -> dict[tuple[int, ...], Present]:
@@ -623,6 +630,10 @@ def synthesise(measured: RoundSums, check: Check = unchecked) -> SyntheticReleas
     else:
         start = [start_bins(binning, design.n_records, stream) for binning in binnings]
     sizes = [binning.n_bins for binning in binnings]
-    bins = swapped(start, sizes, tables, excluded(measured, tables), stream, check)
+    still = () if design.events is None else (design.events.number,)
+    bins = swapped(
+        start, sizes, tables, excluded(measured, tables), stream, check,
+        absent=_empty_slots(measured), still=still,
+    )  # fmt: skip
     codes = [draw_values(binning, own, stream) for binning, own in zip(binnings, bins, strict=True)]
     return SyntheticRelease(codes, measured)
