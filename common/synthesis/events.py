@@ -2,8 +2,8 @@
 
 A person is one record with all its slots (`common.model.events`), so every table is a partition of persons,
 and nothing is added to the proof of the noise. A slot has an event exactly if the person's number of events
-reaches it: these are rules. Records start so that they hold, as those of persons who are present (`common.synthesis.presence`),
-and swaps keep them: events are swapped between persons who both have one in this slot.
+reaches it: these are rules. Records start so that they hold, as those of persons who are present do
+(`common.synthesis.presence`). Swaps keep them: both persons have an event in the slot.
 
 Slots are many, and of each transition from one event to the next the tables of all slots add up. So tables of
 persons' attributes alone get four fifths of the tables' budget, and their one-way counts half of theirs.
