@@ -4,11 +4,14 @@ from dataclasses import replace
 from decimal import Decimal
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
+from common.errors import IntegrityError
 from common.model.events import EventTable, number_attribute, slots_of
 from common.model.schema import Attribute, AttributeType, MalformedProperty
-from common.release.events import fold, unfold
+from common.release.events import events_table, fold, read_events, unfold
+from common.release.table import write_csv_header, write_csv_records
 from common.synthesis.schedule import Design
 from owner_node.synthesis.counts import synthesise_together
 from tests.fakes.bits import SeededBits
@@ -114,3 +117,62 @@ def test_the_budget_is_that_of_all_tables_together():
     whole = design.budgets[1].amount
     assert sum(paid.values()) <= whole
     assert paid[False] / whole == pytest.approx(Decimal("0.8"), rel=Decimal("0.02"))
+
+
+def _other_ward(columns):
+    columns["ward"][0] = 1 - columns["ward"][0]
+
+
+def _gap_of_first(columns):
+    columns["days"][0] = 1
+
+
+def _no_gap(columns):
+    columns["days"][columns["event"] > 1] = 51
+
+
+def _other_order(columns):
+    columns["event"][:2] = columns["event"][1::-1]
+
+
+def _other_record(columns):
+    columns["record"][-1] -= 1
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv"])
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        (None, ""),
+        (_other_ward, "changed"),
+        (_gap_of_first, "are not those of the records, in order"),
+        (_no_gap, "are not those of the records, in order"),
+        (_other_order, "are not those of the records, in order"),
+        (_other_record, "are not those of the records, in order"),
+    ],
+)
+def test_files_of_events_are_read_as_untrusted_input(tmp_path, suffix, change, fault):
+    """Events of other records, in another order, or with times that cannot be, are refused."""
+    events, number = table_of(), np.array([2, 0, 3, 1])
+    units = {"events": number, "age": number}
+    for each in ALL[2:]:
+        units[each.name] = np.where(number >= each.slot, each.slot % 2, each.highest)
+    columns = unfold(events, units)
+    if change is not None:
+        change(columns)
+    path = tmp_path / f"events.{suffix}"
+    table = events_table(events, columns)
+    if suffix == "parquet":
+        pq.write_table(table, path)
+    else:
+        with path.open("wb") as stream:
+            write_csv_header(stream, table.schema)
+            write_csv_records(stream, table)
+    if "order" in fault:
+        with pytest.raises(IntegrityError, match=fault):
+            read_events(path, events, number)
+        return
+    slots = fold(events, read_events(path, events, number), 4)
+    assert all(np.array_equal(slots[name], units[name]) for name in slots) is not bool(fault)
+    with pytest.raises(IntegrityError, match="other columns, or another number of events"):
+        read_events(path, events, number + 1)
