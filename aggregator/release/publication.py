@@ -223,37 +223,54 @@ def _write_data(
     workspace: Workspace,
     progress: Progress,
 ) -> dict[str, "ColumnSummary | None"]:
-    """Write the data files in all formats at once, and summarise their columns."""
-    import pyarrow.parquet as pq
-
+    """Write the data files, and those of events, in all formats at once; summarise the columns of data."""
     from common.release.column_summary import ColumnSummaries
-    from common.release.table import (
-        file_metadata,
-        release_schema,
-        to_units,
-        write_csv_header,
-        write_csv_records,
-    )
+    from common.release.events import events_table, unfold
+    from common.release.table import RECORD_COLUMN, events_schema, file_metadata, release_schema, to_units
 
-    schema = release_schema(plan).with_metadata(file_metadata(plan, document))
+    schema, events = release_schema(plan), plan.events
+    metadata = file_metadata(plan, document)
     with ExitStack() as open_files, ColumnSummaries(plan.released, workspace) as summaries:
-        parquet = csv = None
-        if "parquet" in formats:
-            stream = open_files.enter_context(synced_writer(folder / _FILES["parquet"]))
-            parquet = open_files.enter_context(pq.ParquetWriter(stream, schema, compression="zstd"))
-        if "csv" in formats:
-            csv = open_files.enter_context(synced_writer(folder / _FILES["csv"]))
-            write_csv_header(csv, schema)
+        write = _writer(folder, "data", schema.with_metadata(metadata), formats, open_files)
+        write_events = events and _writer(
+            folder, "events", events_schema(events).with_metadata(metadata), formats, open_files
+        )
         for piece in pieces:
-            if parquet is not None:
-                parquet.write_table(piece.replace_schema_metadata(schema.metadata))
-            if csv is not None:
-                write_csv_records(csv, piece)
-            summaries.add(
-                {each.name: to_units(each, piece.column(each.name)).to_numpy() for each in plan.released}
-            )
+            write(piece.select(schema.names))
+            units = {each.name: to_units(each, piece.column(each.name)).to_numpy() for each in plan.released}
+            summaries.add(units)
+            if events and write_events:
+                slots = piece.column_names[len(schema) :]
+                units |= {name: piece.column(name).to_numpy() for name in slots}
+                first = piece.column(RECORD_COLUMN)[0].as_py()
+                write_events(events_table(events, unfold(events, units, first)))
             progress.advance(piece.num_rows)
         return summaries.finish()
+
+
+def _writer(
+    folder: Path, stem: str, schema: "pa.Schema", formats: Sequence[str], open_files: ExitStack
+) -> "Callable[[pa.Table], None]":
+    """Open the files of a table in all formats; return what writes the next lines of it."""
+    import pyarrow.parquet as pq
+
+    from common.release.table import write_csv_header, write_csv_records
+
+    parquet = csv = None
+    if "parquet" in formats:
+        stream = open_files.enter_context(synced_writer(folder / f"{stem}.parquet"))
+        parquet = open_files.enter_context(pq.ParquetWriter(stream, schema, compression="zstd"))
+    if "csv" in formats:
+        csv = open_files.enter_context(synced_writer(folder / f"{stem}.csv"))
+        write_csv_header(csv, schema)
+
+    def write(table: "pa.Table") -> None:
+        if parquet is not None:
+            parquet.write_table(table.replace_schema_metadata(schema.metadata))
+        if csv is not None:
+            write_csv_records(csv, table)
+
+    return write
 
 
 def _write_counts(folder: Path, counts: "pa.Table") -> None:

@@ -41,14 +41,17 @@ class Synthetic(AggregatorProduct):
     def join(
         self, material: Material, _workspace: Workspace, advance: Callable[[int], None]
     ) -> Generator[pa.Table]:
-        """Make the records; they come in one piece."""
+        """Make the records; they come in one piece, with slots of events in units as further columns."""
         made = synthesise(_measured(material), lambda: advance(0))
         design = made.measured.design
         advance(sum(material.counts.values()))
         units = {
             each.name: codes + each.lower for each, codes in zip(design.attributes, made.codes, strict=True)
         }
-        yield release_table(material.plan, units, design.n_records)
+        made_table = release_table(material.plan, units, design.n_records)
+        for each in (each for each in design.attributes if each.slot > 0):
+            made_table = made_table.append_column(each.name, pa.array(units[each.name]))
+        yield made_table
 
 
 def _measured(material: Material) -> RoundSums:

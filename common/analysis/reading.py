@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -24,13 +25,16 @@ from common.analysis.masked import MaskedEstimates
 from common.analysis.noisy_counts import NoisyCounts
 from common.analysis.replicates import COMBINING, N_REPLICATES, analysed, check_number
 from common.analysis.synthetic import SyntheticEstimates
+from common.arrays import Int64Array
 from common.errors import UsageError
+from common.model.events import EVENT_COLUMN
 from common.model.plan import is_trial
 from common.model.schema import Attribute
 from common.planning.synthetic import design_of
 from common.release.beside import beside
 from common.release.counts import measured_in
 from common.release.data_files import DATA_FILES, read_data
+from common.release.events import event_files, events_table, fold, read_events
 from common.release.table import (
     RECORD_COLUMN,
     describe_domain,
@@ -68,7 +72,8 @@ def read_release(
     """
     place = Path(folder)
     verified = verify_release(place, None if ca is None else Path(ca), owners)
-    return Release(verified, _table(place, verified), _counts(place, verified))
+    table = _table(place, verified)
+    return Release(verified, table, _counts(place, verified), _events(place, verified, table))
 
 
 def _counts(folder: Path, verified: Verified) -> NoisyCounts | None:
@@ -90,10 +95,26 @@ def _table(folder: Path, verified: Verified) -> pa.Table:
     return release_table(plan, units, n_records)
 
 
+def _events(folder: Path, verified: Verified, table: pa.Table) -> dict[str, Int64Array]:
+    """Return the columns of the table of events in units, which was verified; nothing without one."""
+    events = verified.plan.events
+    if events is None:
+        return {}
+    (name, *_) = (each for each in event_files(events, DATA_FILES) if each in verified.files)
+    number = table.column(events.attributes[events.number].name).to_numpy()
+    return read_events(folder / name, events, number)
+
+
 class Release:
     """A verified release."""
 
-    def __init__(self, verified: Verified, table: pa.Table, counts: NoisyCounts | None = None) -> None:
+    def __init__(
+        self,
+        verified: Verified,
+        table: pa.Table,
+        counts: NoisyCounts | None = None,
+        events: Mapping[str, Int64Array] = MappingProxyType({}),
+    ) -> None:
         self.verified = verified
         """The checked parts: plan, linking, owners, signatures."""
         self.table = table
@@ -101,6 +122,7 @@ class Release:
         self.counts = counts
         """The noisy counts that synthetic records were made of, and estimates from them; None for masked
         records."""
+        self._event_units = events
 
     @property
     def id(self) -> str:
@@ -138,8 +160,15 @@ class Release:
         if self.counts is None:
             return self._masked
         attributes = self.counts.measured.design.attributes
-        codes = [to_units(each, self.table.column(each.name)).to_numpy() - each.lower for each in attributes]
-        return SyntheticEstimates(self.counts, codes)
+        events, units = self.verified.plan.events, dict[str, Int64Array]()
+        if events is not None:
+            units = fold(events, self._event_units, self.table.num_rows)
+        units |= {
+            each.name: to_units(each, self.table.column(each.name)).to_numpy()
+            for each in attributes
+            if each.name not in units
+        }
+        return SyntheticEstimates(self.counts, [units[each.name] - each.lower for each in attributes])
 
     @cached_property
     def _masked(self) -> MaskedEstimates:
@@ -240,6 +269,24 @@ class Release:
         return frame
 
     @cached_property
+    def events(self) -> "pd.DataFrame":
+        """The events of persons, indexed by `record` of the person and number of the `event`.
+
+        Raises:
+            UsageError: If the release has no table of events.
+        """
+        import pandas as pd
+
+        events, units = self.verified.plan.events, self._event_units
+        if events is None:
+            raise UsageError(
+                "the release has no table of events", "its attributes are those of persons: frame"
+            )
+        keys = [units[name] for name in (RECORD_COLUMN, EVENT_COLUMN)]
+        index = pd.MultiIndex.from_arrays(keys, names=[RECORD_COLUMN, EVENT_COLUMN])
+        return to_frame(events_table(events, units), events.columns, index)
+
+    @cached_property
     def codebook(self) -> "pd.DataFrame":
         """All that is known about each attribute, one line each.
 
@@ -252,14 +299,19 @@ class Release:
         the same units; for categories and booleans the share of records with another label. `attenuation`,
         `scale_error` and `note`: see `common.analysis.attenuation`.
 
-        Of synthetic records it has the first three: nothing was masked.
+        Of synthetic records it has the first three: nothing was masked. With a table of events `table` says
+        in which of both the attribute is.
         """
         import pandas as pd
 
-        return pd.DataFrame(
-            [self._line(each) for each in self.verified.plan.released],
-            index=pd.Index([each.name for each in self.verified.plan.released], name="attribute"),
-        )
+        released, events = self.verified.plan.released, self.verified.plan.events
+        lines = [self._line(each) for each in released]
+        of_events = () if events is None else events.columns
+        if of_events:
+            lines = [{"table": "persons", **line} for line in lines]
+            lines += [{"table": "events", **self._line(each)} for each in of_events]
+        names = [each.name for each in (*released, *of_events)]
+        return pd.DataFrame(lines, index=pd.Index(names, name="attribute"))
 
     def _line(self, attribute: Attribute) -> dict[str, Any]:
         if self.counts is not None:

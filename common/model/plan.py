@@ -17,6 +17,7 @@ from unicodedata import category
 
 from common.canonical import OMITTED, Document, Positive, digest
 from common.model.compatibility import NEWEST_PROTOCOL, check_needs, features_of
+from common.model.events import EventTable, fault_of_events
 from common.model.mechanisms import PublicNumbers, carrier_reason
 from common.model.permit import DUO, LONGEST_PERMIT
 from common.model.presence import derived_with_absence, presence_attribute, with_absence
@@ -260,6 +261,7 @@ class Plan(Document):
             raise ValueError("where every attribute has one owner, no column states it")
         if fault := fault_of_derived(self.following, self.attributes):
             raise ValueError(fault)
+        self._check_events(by_group)
         names += [each.name for each in self.following]
         added = [each.name for each in (*self.owner_columns.values(), *self.presence)]
         if any(name in names for name in added):
@@ -268,6 +270,20 @@ class Plan(Document):
             self._check_facts(self.synthesis)
         self._check_permit()
         self._check_linking()
+
+    def _check_events(self, by_group: Mapping[int, Sequence[str]]) -> None:
+        if fault := fault_of_events(self.attributes):
+            raise ValueError(fault)
+        if self.events is None:
+            return
+        if self.synthesis is None or self.linking.unites:
+            raise ValueError("events go with synthetic releases of persons whom every group has")
+        held = {self.attributes[p].name for places in self.events.slots.values() for p in places}
+        number = self.attributes[self.events.number].name
+        if not any({number, *held}.issubset(names) for names in by_group.values()):
+            raise ValueError("one group of owners has all events")
+        if any(each.base in held for each in self.following):
+            raise ValueError("nothing follows from an event")
 
     def _check_facts(self, synthesis: Synthesis) -> None:
         if fault_of_rules(self.structural_zeros, self.attributes):
@@ -332,7 +348,9 @@ class Plan(Document):
         """Names of the pairs of attributes whose tables are counted; none of a masked release."""
         if self.synthesis is None:
             return ()
-        every = combinations((each.name for each in self.attributes), 2)
+        every: Iterable[tuple[str, ...]] = combinations((each.name for each in self.attributes), 2)
+        if self.events is not None:
+            every = (tuple(self.attributes[place].name for place in pair) for pair in self.events.pairs)
         at = [each.name for each in self.presence]
         # Of two groups, who is at both follows from their sizes.
         return (self.synthesis.pairs or tuple(every)) + (tuple(combinations(at, 2)) if len(at) > 2 else ())
@@ -404,10 +422,15 @@ class Plan(Document):
         return (*map(with_absence, self.attributes), *self.presence) if self.presence else self.attributes
 
     @cached_property
+    def events(self) -> EventTable | None:
+        """The events of persons, which are released as a table of their own; None if there are none."""
+        return EventTable.of(self.attributes)
+
+    @cached_property
     def released(self) -> tuple[Attribute, ...]:
-        """All released attributes, each followed by those that are derived from it."""
+        """All attributes of released records, each followed by those that are derived from it."""
         if not self.presence:
-            return with_derived(self.attributes, self.following)
+            return with_derived([each for each in self.attributes if each.slot <= 0], self.following)
         derived = derived_with_absence(self.following, {each.name: each for each in self.attributes})
         return with_derived(self.counted, derived)
 

@@ -56,6 +56,8 @@ _INT64 = 2**63
 MISSING_CATEGORY = "(missing)"
 MOST_FOLLOWED = 10_000
 """Most values of an attribute that others follow: each has a line in their tables."""
+NO_SLOT = -1
+"""The slot of an attribute that holds no event."""
 MOST_SPIKES = 8
 """Most declared spikes of an attribute."""
 RESERVED_NAMES = ("record", "token")
@@ -266,6 +268,18 @@ class _Taxonomy(Property):
         return "" if ours == theirs else f"the taxonomy is {theirs}, {ours}"
 
 
+class _Slot(Property):
+    def fault(self, attribute: "Attribute") -> str | None:
+        if attribute.slot <= 0:
+            fits = attribute.slot in (NO_SLOT, 0)
+            return None if fits else "the number of events is slot 0, and events are numbered from 1"
+        if not attribute.name.endswith(f"_{attribute.slot}"):
+            return "the name of a slot ends with its number"
+        # A category's last label is that of `common.model.presence`.
+        absent = attribute.keeps_missing or attribute.type is AttributeType.CATEGORY
+        return None if absent else "a slot has a value for persons with fewer events"
+
+
 class _Method(Property):
     def is_set(self, attribute: "Attribute") -> bool:
         return bool(attribute.taxonomy)
@@ -338,6 +352,10 @@ PROPERTIES: tuple[Property, ...] = (
         fits=lambda own: own.taxonomy or own.method is TaxonomyMethod.RANK,
         rule="the method {.method} needs a taxonomy",
     ),
+    _Slot(
+        "slot", "slot", tuple(AttributeType), NO_SLOT, int, summary="slot {.slot} of events",
+        feature="events", since="0.2.0",
+    ),
 )  # fmt: skip
 """Every property, in the order of texts about it."""
 
@@ -395,6 +413,8 @@ class Attribute(Document):
     is_logarithmic: bool = False
     """Whether its values are spread evenly in the logarithm, as amounts and laboratory values are: counts of
     a wide domain are then made in parts of equal ratio."""
+    slot: int = NO_SLOT
+    """The number of the event whose value it has; 0 for the number of events (`common.model.events`)."""
     derivation: Derivation | None = None
     """The public table by which its values are derived from released ones of another attribute; None where it
     is masked or counted."""

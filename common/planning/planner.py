@@ -14,6 +14,7 @@ from decimal import Decimal
 from itertools import chain
 
 from common.errors import UsageError
+from common.model.events import fault_of_events
 from common.model.plan import OWNER_COLUMN, Linking, Plan, Synthesis
 from common.model.presence import presence_attribute
 from common.model.products import Product
@@ -55,6 +56,7 @@ def make_plan(
     )
     groups = _counted(arguments, held, stated)
     names = [[attribute.name for attribute in group] for group in groups]
+    _check_events(arguments, groups, stated)
     _check_presence(arguments, {*chain.from_iterable(names), *(each.name for each in stated)})
     modelled: list[Modelled | None] = [None] * len(groups)
     masked: dict[tuple[str, int], tuple[PlannedAttribute, ...]] = {}
@@ -203,6 +205,37 @@ def _masked(
         for group, (owners, attributes) in enumerate(zip(arguments.groups, groups, strict=True))
         for owner in owners
     }
+
+
+def _check_events(
+    arguments: ReleaseArguments, groups: Sequence[Sequence[Attribute]], stated: Sequence[Attribute]
+) -> None:
+    """Check that the events of persons can be released, if there are any.
+
+    Raises:
+        UsageError: If they cannot.
+    """
+    slots = [[each for each in group if each.slot > 0] for group in groups]
+    names = [each.name for each in chain.from_iterable(slots)]
+    if not names:
+        return
+    left_out = f"leave them out: --attributes without {', '.join(names)}"
+    if arguments.product is not Product.SYNTHETIC:
+        raise UsageError(
+            f"the events of persons ({names[0]} and others) are for synthetic releases alone",
+            f"ask for --product synthetic, or {left_out}; columns of [dataset.person] say what persons have",
+        )
+    if arguments.on_mismatch == "union":
+        raise UsageError(
+            "events do not go with a release of everybody whom any owner holds",
+            f"choose --on-mismatch intersect, or {left_out}",
+        )
+    holding = [group for group, of_group in zip(groups, slots, strict=True) if of_group]
+    fault = "several groups of owners have events" if len(holding) > 1 else fault_of_events(holding[0])
+    if followed := [each.base for each in stated if each.base in names]:
+        fault = f"a stated fact follows the event {followed[0]}"
+    if fault:
+        raise UsageError(fault, f"name the number of events with every slot of one table, or {left_out}")
 
 
 def _check_presence(arguments: ReleaseArguments, names: set[str]) -> None:

@@ -42,7 +42,9 @@ _SMALL_TABLE = 16
 MEAN_DEVIATION = 0.8
 """The expected absolute error of a cell, by standard deviations of its noise."""
 MOST_ATTRIBUTES = 30
-"""Noise of a table grows with the number of all pairs."""
+"""Noise of a table grows with the number of all pairs; slots of events are not among these."""
+MOST_SLOTS = 60
+"""Most attributes that hold events."""
 WORTHLESS = 0.5
 """From this expected total variation on, more records than not have another value than theirs."""
 MOST_NUMBERS = 2**17
@@ -141,6 +143,11 @@ def own_design(
         UsageError: If a setting is not possible.
         UnusableDataError: If there are too many records.
     """
+    if any(each.slot > 0 for each in schema.attributes):
+        raise UsageError(
+            "a table of one owner's data alone has no table of events",
+            "leave the slots of events out: --attributes, or make a release: aggregator release",
+        )
     _check_attributes(schema.attributes)
     if n_records > MOST_RECORDS:
         raise UnusableDataError(
@@ -157,9 +164,16 @@ def own_design(
 
 
 def _check_attributes(attributes: Sequence[Attribute]) -> None:
-    if len(attributes) > MOST_ATTRIBUTES:
+    n_slots = sum(each.slot > 0 for each in attributes)
+    if n_slots > MOST_SLOTS:
         raise UsageError(
-            f"{len(attributes)} attributes, a synthetic release has at most {MOST_ATTRIBUTES}: with the "
+            f"events have {n_slots} slots in all of their columns, a release has at most {MOST_SLOTS}",
+            "declare a smaller at_most or fewer columns in [dataset.person.events]",
+        )
+    n_attributes = len(attributes) - n_slots
+    if n_attributes > MOST_ATTRIBUTES:
+        raise UsageError(
+            f"{n_attributes} attributes, a synthetic release has at most {MOST_ATTRIBUTES}: with the "
             "number of pairs the noise of every table grows",
             "leave out what is not analysed: --attributes a,b,c",
         )
@@ -249,10 +263,10 @@ def expected_errors(design: Design) -> ExpectedErrors:
     """
     attributes, ones, shares, widths = design.attributes, [], [], []
     of_pairs = {pair: sqrt(each) / design.n_records for pair, each in design.pair_variances.items()}
-    largest, most = max(of_pairs.values(), default=0.0), design.most_bins
+    largest = max(of_pairs.values(), default=0.0)
     for place, (attribute, noise) in enumerate(zip(attributes, one_way_noises(design), strict=True)):
         deviation = sqrt(design.variance(noise, (place,))) / design.n_records
-        off = MEAN_DEVIATION / 2 * deviation
+        off, most = MEAN_DEVIATION / 2 * deviation, design.most_bins(place)
         if attribute.is_categorical:
             whole = 1 / np.arange(1, attribute.n_values + 1)
             whole /= whole.sum()

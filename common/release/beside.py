@@ -17,7 +17,8 @@ from common.model.plan import Plan
 from common.model.rounds import N_ZEROS, NUMBER_BYTES
 from common.planning.synthetic import design_of
 from common.release.counts import COUNTS_FILE, check_drawn, measured_in
-from common.release.data_files import read_counts
+from common.release.data_files import DATA_FILES, read_counts
+from common.release.events import event_files, fold, read_events
 from common.release.evidence import Evidence
 from common.release.step import step
 from common.synthesis.schedule import check_design
@@ -105,7 +106,9 @@ class _Drawn(RecordsCheck):
     def __init__(self, evidence: Evidence) -> None:
         self._evidence = evidence
         self._lowest = {attribute.name: attribute.lower for attribute in evidence.plan.counted}
-        self._codes: dict[str, list[Int64Array]] = {name: [] for name in self._lowest}
+        self._codes: dict[str, list[Int64Array]] = {
+            each.name: [] for each in evidence.plan.counted if each.slot <= 0
+        }
 
     def add(self, units: Mapping[str, Int64Array]) -> None:
         for name, pieces in self._codes.items():
@@ -117,7 +120,9 @@ class _Drawn(RecordsCheck):
         with step("the plan", hint):
             design = design_of(plan, n_records(plan, addendum))
             check_design(design)
-        codes = [np.concatenate(self._codes.pop(name)) for name in self._lowest]
+        held = {name: np.concatenate(pieces) for name, pieces in self._codes.items()}
+        held |= self._slots(folder, held, hint)
+        codes = [held.pop(name) for name in self._lowest]
         seed = measured_in(design, counts, plan.groups).seed.hex()
         made = check_drawn(design, seed, counts, codes, due)
         with step("the rounds", hint):
@@ -126,3 +131,21 @@ class _Drawn(RecordsCheck):
             sums = [digest(sums_of_round.astype("<i8").tobytes()) for sums_of_round in made.measured.sums]
             if attached != [addendum.digest, zeros, *sums]:
                 raise IntegrityError(f"what the aggregator signed is not what {COUNTS_FILE} has")
+
+    def _slots(self, folder: Path, codes: Mapping[str, Int64Array], hint: str) -> dict[str, Int64Array]:
+        """Return the codes of the slots of events, which every file of events has alike."""
+        events, read = self._evidence.plan.events, dict[str, Int64Array]()
+        if events is None:
+            return {}
+        number = codes[events.attributes[events.number].name]
+        for name in event_files(events, DATA_FILES):
+            if (folder / name).is_file():
+                with step(name, hint):
+                    columns = read_events(folder / name, events, number)
+                    if any(
+                        not np.array_equal(read.get(each, values), values) for each, values in columns.items()
+                    ):
+                        raise IntegrityError("it has other events than the other file of events")
+                read = columns
+        units = fold(events, read, number.size)
+        return {name: values - self._lowest[name] for name, values in units.items()}

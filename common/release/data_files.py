@@ -111,8 +111,14 @@ def _csv_pieces(path: Path, plan: Plan) -> Iterator[pa.Table]:
         yield piece
 
 
-def check_descriptions(schema: pa.Schema, plan: Plan, manifest: Mapping[str, Any]) -> bool:
+def check_descriptions(
+    schema: pa.Schema, columns: pa.Schema, plan: Plan, manifest: Mapping[str, Any]
+) -> bool:
     """Check what a Parquet file says about its release and its columns.
+
+    Args:
+        schema: The file's.
+        columns: The schema of its table by the plan.
 
     Returns:
         Whether it describes the columns as this version does, word by word.
@@ -121,7 +127,7 @@ def check_descriptions(schema: pa.Schema, plan: Plan, manifest: Mapping[str, Any
         IntegrityError: If it names another release or manifest, or was written by this version and describes
             a column otherwise than the plan.
     """
-    expected = release_schema(plan).with_metadata(file_metadata(plan, manifest))
+    expected = columns.with_metadata(file_metadata(plan, manifest))
     if not expected.metadata.items() <= (schema.metadata or {}).items():
         raise IntegrityError("it names another release or manifest than the folder's")
     # The wording may change between versions, as in `check_derived`.

@@ -9,14 +9,17 @@ what others nest is an entity here, named by its place.
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
+
+import pyarrow as pa
 
 from common.model.permit import DUO, ONTOLOGY, condition_texts
 from common.model.plan import Plan
 from common.model.schema import Attribute, AttributeType
 from common.release.evidence import Evidence
-from common.release.table import RECORD_COLUMN, release_schema
+from common.release.table import events_schema, release_schema
 from common.words.numbers import count_text
 
 DESCRIPTION_FILE = "ro-crate-metadata.json"
@@ -54,10 +57,12 @@ _MEDIA = {
 _IANA = "https://www.iana.org/assignments/media-types/"
 _FILES = {
     "data": "The released records.",
+    "events": "The events of the released persons, one per line, by record and in order.",
     "counts": "The noisy counts that the records follow from.",
     "report": "The release described for people: promises, expected errors, and a summary of every column.",
     "manifest": "Everything that was signed while the release was made, and the digest of every other file.",
 }
+_OF_TABLES = ("data.", "events.")
 _SIGNATURE = "Signature of the aggregator over manifest.json."
 _TYPES: Mapping[AttributeType, tuple[str, str]] = {
     AttributeType.INTEGER: ("integer", "Integer"),
@@ -81,7 +86,7 @@ def describe(manifest: Mapping[str, Any], evidence: Evidence, files: Mapping[str
         *_crate(manifest, evidence, sorted(files)),
         *_five_safes(manifest, evidence),
         *_files(files),
-        *_columns(evidence.plan, [name for name in sorted(files) if name.startswith("data.")]),
+        *(each for table in _tables(evidence.plan) for each in _columns(table, sorted(files))),
         *_catalogue(manifest, evidence.plan, files),
     ]
     typed = {term: {"@id": term, "@type": kind} for term, kind in _TYPED.items()}
@@ -121,6 +126,32 @@ def croissant(description: bytes) -> dict[str, Any]:
     return {"@context": context, "@graph": [root, *parts]}
 
 
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """A table of the release as a record set."""
+
+    id: str
+    stem: str
+    """Beginning of the names of its files."""
+    about: str
+    schema: pa.Schema
+    columns: Mapping[str, Attribute]
+    """The attributes among its columns."""
+
+    def at(self, kind: str, name: str) -> str:
+        """Return the id of a part of a column's description."""
+        return _column_id(kind, name if self.stem == "data" else f"{self.stem}/{name}")
+
+
+def _tables(plan: Plan) -> Iterator[_Table]:
+    """Yield the records, and the events of persons where they are released."""
+    columns = {each.name: each for each in plan.columns}
+    yield _Table("records", "data", "One record per line, in random order.", release_schema(plan), columns)
+    if plan.events is not None:
+        columns = {each.name: each for each in plan.events.columns}
+        yield _Table("events", "events", _FILES["events"], events_schema(plan.events), columns)
+
+
 def _refer(ids: Iterable[str]) -> list[dict[str, str]]:
     return [{"@id": each} for each in ids]
 
@@ -143,6 +174,7 @@ def _summary(manifest: Mapping[str, Any], plan: Plan) -> str:
 def _crate(manifest: Mapping[str, Any], evidence: Evidence, files: list[str]) -> Iterator[_Entity]:
     """Yield the descriptor, the release and the disclosure facts."""
     plan, totals = evidence.plan, manifest["totals"]
+    sets = _refer(f"#{table.id}" for table in _tables(plan))
     smallest_k = min((owner["k"] for owner in manifest["owners"] if owner["k"] is not None), default=None)
     facts = {
         "product": str(plan.product),
@@ -180,11 +212,13 @@ def _crate(manifest: Mapping[str, Any], evidence: Evidence, files: list[str]) ->
         conformsTo={"@id": CROISSANT},
         hasPart=_refer([*files, "manifest.json", "manifest.sig"]),
         mentions=_refer(["#making", "#check", *(f"#consent-{owner}" for owner in plan.owners)]),
-        variableMeasured=_refer(_column_id("column", name) for name in release_schema(plan).names),
+        variableMeasured=_refer(
+            table.at("column", name) for table in _tables(plan) for name in table.schema.names
+        ),
         additionalProperty=_refer(f"#fact-{name}" for name in facts),
-        distribution=_refer(f"#file-{name}" for name in files if name.startswith("data.")),
+        distribution=_refer(f"#file-{name}" for name in files if name.startswith(_OF_TABLES)),
         about={"@id": "#dcat"},
-        **{"cr:recordSet": {"@id": "#records"}},
+        **{"cr:recordSet": sets[0] if len(sets) == 1 else sets},
     )  # fmt: skip
     yield _entity(CROISSANT, ["CreativeWork", "Profile"], "Croissant 1.1", "Record sets for loaders.")
     for name, value in facts.items():
@@ -261,44 +295,43 @@ def _files(files: Mapping[str, tuple[str, int]]) -> Iterator[_Entity]:
             continue
         sha256, size = files[name]
         yield _entity(name, "File", name, about, **form, contentSize=str(size), sha256=sha256)
-        if stem == "data":
+        if name.startswith(_OF_TABLES):
             yield _entity(
                 f"#file-{name}", "cr:FileObject", name, about, **form, contentSize=f"{size} B",
                 sha256=sha256, contentUrl=name,
             )  # fmt: skip
 
 
-def _columns(plan: Plan, data: list[str]) -> Iterator[_Entity]:
-    """Yield the record set and, of every column, its measure, its field and where the field is read."""
-    schema = release_schema(plan)
-    by_name: dict[str, Attribute] = {each.name: each for each in plan.columns}
-    yield _entity("#records", "cr:RecordSet", "records", "One record per line, in random order.") | {
-        "cr:field": _refer(_column_id("field", name) for name in schema.names)
+def _columns(table: _Table, files: list[str]) -> Iterator[_Entity]:
+    """Yield a record set and, of every column, its measure, its field and where the field is read."""
+    yield _entity(f"#{table.id}", "cr:RecordSet", table.id, table.about) | {
+        "cr:field": _refer(table.at("field", name) for name in table.schema.names)
     }
     # The file with types first.
-    file = next((name for name in data if name.endswith(".parquet")), data[0])
-    for field in schema:
+    held = [name for name in files if name.startswith(f"{table.stem}.")]
+    file = next((name for name in held if name.endswith(".parquet")), held[0])
+    for field in table.schema:
         name, said = field.name, field.metadata[b"description"].decode()
-        attribute = by_name.get(name)
+        attribute = table.columns.get(name)
         csvw, schema_org = _TYPES[AttributeType.INTEGER if attribute is None else attribute.type]
         yield _entity(
-            _column_id("column", name), ["PropertyValue", "csvw:Column"], name, said,
+            table.at("column", name), ["PropertyValue", "csvw:Column"], name, said,
             **{
                 "csvw:name": name, "csvw:titles": name, "dct:description": said,
                 "csvw:datatype": csvw, "csvw:required": not field.nullable,
             },
             **({"csvw:null": ""} if field.nullable else {}),
-            **(_domain(attribute) if attribute is not None and name != RECORD_COLUMN else {}),
+            **(_domain(attribute) if attribute is not None else {}),
         )  # fmt: skip
-        yield _entity(_column_id("field", name), "cr:Field", name, said) | {
+        yield _entity(table.at("field", name), "cr:Field", name, said) | {
             "cr:dataType": {"@id": f"https://schema.org/{schema_org}"},
-            "cr:source": {"@id": _column_id("source", name)},
+            "cr:source": {"@id": table.at("source", name)},
         }
-        yield _entity(_column_id("source", name), "cr:Source", name, f"Where {name} is read.") | {
+        yield _entity(table.at("source", name), "cr:Source", name, f"Where {name} is read.") | {
             "cr:fileObject": {"@id": f"#file-{file}"},
-            "cr:extract": {"@id": _column_id("extract", name)},
+            "cr:extract": {"@id": table.at("extract", name)},
         }
-        yield _entity(_column_id("extract", name), "cr:Extract", name, f"The column {name}.") | {
+        yield _entity(table.at("extract", name), "cr:Extract", name, f"The column {name}.") | {
             "cr:column": name
         }
 

@@ -9,13 +9,14 @@ from datetime import datetime
 from typing import Any
 
 from common import __version__
+from common.model.events import EventTable
 from common.model.fragment import Addendum, multiples_of, n_records
 from common.model.plan import Plan
 from common.model.privacy import total, total_or_unbounded
 from common.model.rounds import FIRST_COUNTED
 from common.model.task import Task
 from common.release.evidence import Evidence
-from common.release.table import RECORD_COLUMN, release_schema
+from common.release.table import RECORD_COLUMN, events_schema, release_schema
 from common.words.guarantee import composition, invariants, promise_as_linked, promises
 
 
@@ -38,6 +39,7 @@ def summary(plan: Plan, addendum: Addendum) -> dict[str, Any]:
             **({"epsilon_table": plan.epsilon_table_of_person(multiples)} if plan.has_rank_noise else {}),
         },
         "schema": _schema(plan),
+        **({} if plan.events is None else {"events": _events(plan.events)}),
     }
 
 
@@ -78,6 +80,14 @@ def _schema(plan: Plan) -> list[dict[str, Any]]:
     ]
 
 
+def _events(events: EventTable) -> dict[str, Any]:
+    types = events_schema(events)
+    return {
+        "at_most": events.at_most,
+        "schema": [{**a.to_document(), "column": str(types.field(a.name).type)} for a in events.columns],
+    }
+
+
 FORMAT = 1
 """Version of the manifest's form."""
 
@@ -100,7 +110,7 @@ def manifest_document(
         "composition": composition(plan),
         "guarantee": guarantee,
         "invariants": not_hidden,
-        "schema": derived["schema"],
+        **{key: derived[key] for key in ("schema", "events") if key in derived},
         "owners": [{**owner, **evidence.owners[owner["id"]].to_document()} for owner in derived["owners"]],
         "aggregator": {"id": plan.aggregator, "certificates": aggregator_certificates},
         "plan": evidence.plan_signed.to_document(plan),

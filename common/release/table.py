@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from common.arrays import Int64Array
 from common.canonical import canonical, digest
+from common.model.events import EVENT_COLUMN, EventTable
 from common.model.plan import Plan
 from common.model.schema import Attribute, AttributeType
 from common.model.task import PlannedAttribute
@@ -170,6 +171,19 @@ def release_schema(plan: Plan) -> pa.Schema:
                 for column in plan.owner_columns.values()
             ),
             *(_field(each, ways.get(each.name, ())) for each in plan.released),
+        ]
+    )
+
+
+def events_schema(events: EventTable) -> pa.Schema:
+    """Return the schema of a table of events."""
+    record = {"description": "number of the person's record in the data file"}
+    event = {"description": f"number of the event of this person, from 1 to {events.at_most}, in order"}
+    return pa.schema(
+        [
+            pa.field(RECORD_COLUMN, pa.int64(), nullable=False, metadata=record),
+            pa.field(EVENT_COLUMN, pa.int64(), nullable=False, metadata=event),
+            *(describe_field(each, DRAWN) for each in events.columns),
         ]
     )
 

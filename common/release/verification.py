@@ -45,12 +45,14 @@ from common.release.data_files import (
     check_footer,
     check_values,
     data_pieces,
+    open_parquet,
 )
 from common.release.description import DESCRIPTION_FILE, describe
+from common.release.events import event_files
 from common.release.evidence import Evidence, OwnerEvidence, Signed
 from common.release.step import step
 from common.release.summary import manifest_document, of_synthesis, stated_promises, summary
-from common.release.table import in_pieces
+from common.release.table import events_schema, in_pieces, release_schema
 from common.trust.identity import (
     Party,
     PartyKind,
@@ -503,7 +505,12 @@ def _check_files(
     if PARQUET_FILE in held:
         with _step(PARQUET_FILE):
             schema = check_footer(folder / PARQUET_FILE, evidence.plan, n_released)
-            described = check_descriptions(schema, evidence.plan, manifest)
+            described = check_descriptions(schema, release_schema(evidence.plan), evidence.plan, manifest)
+        if evidence.plan.events is not None:
+            (name,) = event_files(evidence.plan.events, [PARQUET_FILE])
+            with _step(name, others=(OSError, pa.ArrowException)), open_parquet(folder / name) as file:
+                expected = events_schema(evidence.plan.events)
+                described &= check_descriptions(file.schema_arrow, expected, evidence.plan, manifest)
     compared = REPORT_FILE in files and manifest["version"] == __version__ and not written
     read = held[:1] if written else held
     with ColumnSummaries(evidence.plan.released if compared else (), workspace) as summaries:
@@ -530,7 +537,8 @@ def _check_files(
 
 def _check_listed(folder: Path, files: Mapping[str, tuple[str, int]], plan: Plan) -> list[str]:
     """Check that a folder holds the listed files, unchanged, and no other; return its data files."""
-    others = beside(plan).files
+    held = [name for name in DATA_FILES if name in files]
+    others = (*beside(plan).files, *event_files(plan.events, held))
     described = (DESCRIPTION_FILE,) if plan.described else ()
     if unknown := sorted(set(files) - {*DATA_FILES, REPORT_FILE, *described, *others}):
         raise IntegrityError(f"the manifest lists {', '.join(unknown)}, which no release has", _HINT)
@@ -546,7 +554,6 @@ def _check_listed(folder: Path, files: Mapping[str, tuple[str, int]], plan: Plan
         with path.open("rb") as stream:
             if hashlib.file_digest(stream, "sha256").hexdigest() != expected:
                 raise IntegrityError(f"{name} was changed: its digest is not that of the manifest", _HINT)
-    held = [name for name in DATA_FILES if name in files]
     # A release may lack its report: data are not kept back for a page that could not be made.
     if not held:
         raise IntegrityError("the release has no data file", _HINT)

@@ -15,7 +15,7 @@ from math import sqrt
 
 import numpy as np
 
-from common.arrays import Int64Array
+from common.arrays import BoolArray, Int64Array
 from common.check import Check
 from common.model.schema import Attribute
 from common.synthesis.binning import Attributes, Binning, StructuralZero
@@ -119,13 +119,22 @@ def start_columns(
             columns.append(at[group])
             continue
         present = ~nowhere[group][at[group]]
-        absent = int(binning.labels[-1])
-        weights = binning.counts
-        left = 0 if place in absent_alone else int(weights[absent]) - GRAIN * int((~present).sum())
-        weights[absent] = max(left, 0)
-        if not weights.any():
-            weights = (np.arange(binning.n_bins) != absent).astype(np.int64)
-        column = np.full(n_records, absent, dtype=np.int64)
-        column[present] = bins_of_counts(weights, int(present.sum()), stream)
-        columns.append(column)
+        left = int(binning.counts[binning.labels[-1]]) - GRAIN * int((~present).sum())
+        columns.append(present_bins(binning, present, 0 if place in absent_alone else max(left, 0), stream))
     return columns
+
+
+def present_bins(binning: Binning, present: BoolArray, missing: int, stream: Keystream) -> Int64Array:
+    """Return bins of records of which some are present, the others in the last bin, `(n_records,)`.
+
+    Args:
+        present: Which records are, `(n_records,)`.
+        missing: Count of those that are in the last bin nevertheless, in grains.
+    """
+    absent, weights = int(binning.labels[-1]), binning.counts
+    weights[absent] = missing
+    if not weights.any():
+        weights = (np.arange(binning.n_bins) != absent).astype(np.int64)
+    column = np.full(present.size, absent, dtype=np.int64)
+    column[present] = bins_of_counts(weights, int(present.sum()), stream)
+    return column

@@ -22,6 +22,7 @@ import numpy as np
 from common.arrays import Int64Array
 from common.check import Check, unchecked
 from common.errors import UsageError
+from common.model.events import EventTable
 from common.model.rounds import LARGEST_ANSWER, NUMBER_BYTES
 from common.model.schema import Attribute
 from common.synthesis.accounting import Budget, Noise, honest_owners
@@ -42,6 +43,7 @@ from common.synthesis.binning import (
     separated,
 )
 from common.synthesis.determined import with_determined
+from common.synthesis.events import ONE_WAY_PARTS, TABLE_PARTS, balanced, slot_rules, start_events
 from common.synthesis.histogram import (
     Histogram,
     attribute_weights,
@@ -171,9 +173,25 @@ class Design:
         return honest_owners(n_owners, min(self.colluding, most))
 
     @cached_property
+    def events(self) -> EventTable | None:
+        """The events of persons that some attributes hold; None if none does."""
+        return EventTable.of(self.attributes)
+
+    @cached_property
+    def zeros(self) -> tuple[StructuralZero, ...]:
+        """All rules: `rules`, and those of events."""
+        return self.rules if self.events is None else (*self.rules, *slot_rules(self.events))
+
+    @cached_property
     def pairs(self) -> tuple[Attributes, ...]:
         """The pairs whose tables are counted, ascending."""
+        if self.events is not None and not self.named_pairs:
+            return self.events.pairs
         return self.named_pairs or tuple(all_pairs(len(self.attributes)))
+
+    def is_of_slots(self, attributes: Attributes) -> bool:
+        """Return whether any of some attributes holds an event."""
+        return any(self.attributes[place].slot > 0 for place in attributes)
 
     @cached_property
     def budgets(self) -> tuple[Budget, ...]:
@@ -220,7 +238,15 @@ class Design:
         Raises:
             UsageError: If it is too large to be drawn.
         """
-        return self.noise(self.budgets[1], len(self.pairs), pair)
+        if self.events is None:
+            return self.noise(self.budgets[1], len(self.pairs), pair)
+        return self.noise(self._pair_budgets[pair], 1, pair)
+
+    @cached_property
+    def _pair_budgets(self) -> Mapping[Attributes, Budget]:
+        slots = [self.is_of_slots(pair) for pair in self.pairs]
+        weights = balanced([Decimal(1)] * len(slots), slots, TABLE_PARTS)
+        return dict(zip(self.pairs, self.budgets[1].divide(weights), strict=True))
 
     @cached_property
     def pair_variances(self) -> Mapping[Attributes, float]:
@@ -233,20 +259,27 @@ class Design:
         alone = self.variance(self.noise(self.budgets[-1], 1, (0,)), (0,))
         return max(self.pair_variances.values(), default=alone)
 
-    @cached_property
-    def most_bins(self) -> int:
-        """The most bins of a number."""
-        most = most_bins(self.n_records, self.pair_variance, len(self.pairs))
+    def variance_at(self, place: int) -> float:
+        """Return the variance that an attribute's bins are for: the largest of tables of its kind."""
+        if self.events is None:
+            return self.pair_variance
+        own = self.is_of_slots((place,))
+        alike = [each for pair, each in self.pair_variances.items() if self.is_of_slots(pair) is own]
+        return max(alike, default=self.pair_variance)
+
+    def most_bins(self, place: int) -> int:
+        """Return the most bins of an attribute if it is a number."""
+        most = most_bins(self.n_records, self.variance_at(place), len(self.pairs))
         return min(most, MOST_BINS_ACROSS) if self.owner_groups else most
 
     def largest_binning(self, place: int) -> int:
         """Return how many bins an attribute can have; values alone and ranges of rules begin and end bins."""
         attribute = self.attributes[place]
         fewest = FEWEST_LABELS if attribute.is_categorical else FEW_VALUES
-        ranges = sum(len(rule.get(place, ())) for rule in self.rules)
+        ranges = sum(len(rule.get(place, ())) for rule in self.zeros)
         # Values counted by themselves cut twice, but for one above the domain, which ends with it.
         cuts = 2 * (len(attribute.alone) + ranges) - (attribute.highest - attribute.upper)
-        return min(attribute.n_values, max(self.most_bins, fewest) + cuts)
+        return min(attribute.n_values, max(self.most_bins(place), fewest) + cuts)
 
 
 # --- questions ------------------------------------------------------------------------------------------
@@ -421,8 +454,8 @@ def check_design(design: Design) -> None:
             "name fewer pairs, or declare fewer ranges in rules, or fewer spikes",
         )
     # Many ranges take long, so their number comes first.
-    if design.rules:
-        check_rules(design.attributes, design.rules)
+    if design.zeros:
+        check_rules(design.attributes, design.zeros)
 
 
 def one_way_noises(design: Design) -> list[Noise]:
@@ -433,7 +466,11 @@ def one_way_noises(design: Design) -> list[Noise]:
 def _levels(design: Design) -> list[tuple[int, Noise, float]]:
     """Return in how many levels each attribute is counted, and their noise with the variance of all of it."""
     by_attribute = []
-    budgets = design.budgets[0].divide(attribute_weights(design.attributes))
+    weights = attribute_weights(design.attributes)
+    if design.events is not None:
+        slots = [design.is_of_slots((place,)) for place in range(len(weights))]
+        weights = balanced(weights, slots, ONE_WAY_PARTS)
+    budgets = design.budgets[0].divide(weights)
     for place, (attribute, budget) in enumerate(zip(design.attributes, budgets, strict=True)):
         alone = design.variance(design.noise(budget, 1, (place,)), (place,))
         levels = n_levels(attribute, design.n_records, alone)
@@ -479,8 +516,9 @@ def _binnings(design: Design) -> Generator[Round, Int64Array, tuple[Binning, ...
     binnings = []
     for place, (attribute, histogram) in enumerate(zip(design.attributes, histograms, strict=True)):
         if histogram is not None:
-            parts, sides = separated(histogram, place, design.rules)
-            binnings.append(binning_of(attribute, parts, design.most_bins, design.pair_variance, sides))
+            parts, sides = separated(histogram, place, design.zeros)
+            most, variance = design.most_bins(place), design.variance_at(place)
+            binnings.append(binning_of(attribute, parts, most, variance, sides))
     return tuple(binnings)
 
 
@@ -504,8 +542,14 @@ class SyntheticRelease:
 
 def noisy_tables(measured: RoundSums) -> list[NoisyTable]:
     """Return the tables of pairs with the variance of their noise."""
+    design = measured.design
     return [
-        NoisyTable(table.pair, counts, round(measured.design.variance(table.noise, table.pair)))
+        NoisyTable(
+            table.pair,
+            counts,
+            round(design.variance(table.noise, table.pair)),
+            of_slots=design.is_of_slots(table.pair),
+        )
         for table, counts in measured.tables
     ]
 
@@ -514,12 +558,22 @@ def excluded(measured: RoundSums, tables: Sequence[NoisyTable]) -> list[Excluded
     """Return the bins that no record has together: by declared rules, and as the tables show."""
     design, binnings = measured.design, measured.binnings
     categories = [attribute.is_categorical for attribute in design.attributes]
-    declared, absent = excluded_bins(binnings, design.rules), dict[int, int]()
+    declared, absent = excluded_bins(binnings, design.zeros), dict[int, int]()
     if design.presence:
         # Tables across groups are of other persons than one-way counts, but for those who are present.
         tables = [each for each in tables if not design.is_across(each.pair)]
         absent = {place: int(binning.labels[-1]) for place, binning in enumerate(binnings)}
+    absent |= _empty_slots(measured)
     return with_determined(declared, binnings, categories, tables, absent)
+
+
+def _empty_slots(measured: RoundSums) -> dict[int, int]:
+    """Return the bin of persons without an event by attribute that holds one."""
+    return {
+        place: int(binning.labels[-1])
+        for place, binning in enumerate(measured.binnings)
+        if measured.design.is_of_slots((place,))
+    }
 
 
 def overlaps(measured: RoundSums) -> dict[tuple[int, ...], Present]:
@@ -571,9 +625,15 @@ def synthesise(measured: RoundSums, check: Check = unchecked) -> SyntheticReleas
             binnings, design.presence, design.owner_groups, design.absent_alone, n_present,
             design.n_records, tables, stream, check,
         )  # fmt: skip
+    elif design.events is not None:
+        start = start_events(design.events, binnings, design.n_records, stream)
     else:
         start = [start_bins(binning, design.n_records, stream) for binning in binnings]
     sizes = [binning.n_bins for binning in binnings]
-    bins = swapped(start, sizes, tables, excluded(measured, tables), stream, check)
+    still = () if design.events is None else (design.events.number,)
+    bins = swapped(
+        start, sizes, tables, excluded(measured, tables), stream, check,
+        absent=_empty_slots(measured), still=still,
+    )  # fmt: skip
     codes = [draw_values(binning, own, stream) for binning, own in zip(binnings, bins, strict=True)]
     return SyntheticRelease(codes, measured)

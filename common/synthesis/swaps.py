@@ -21,11 +21,15 @@ best eighth of these couples take part, which is nearer in the end.
 every degree of freedom: going on would fit noise. It ends when noise explains all tables together, and leaves
 no table more than three times that: small tables of strong relations are the last ones. A table that is
 explained weighs an eighth in the next sweep, so that the others catch up. At most `SWEEPS` sweeps are made.
+Tables with an event in a slot are a second kind, of which noise has to explain all together: slots of few
+persons have tables that no swap changes. An explained table then weighs an eighth of the least one of both.
+
+*Events.* Events in a slot are swapped between persons who have one there, and numbers of events stay.
 
 *Rules.* No swap is made by which the number of broken rules rises, and every one by which it falls. Where
 swaps of these one-way counts leave a record that breaks a rule, it becomes a copy of one that breaks none.
 
-Everything is made of whole numbers and of words of a keystream, so that anyone who has the noisy counts makes
+Everything follows from whole numbers and words of a keystream, so that anyone who has the noisy counts makes
 the same records.
 
 References:
@@ -35,9 +39,10 @@ References:
     algorithms". Morozov 1966 (when to stop: the discrepancy principle).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from types import MappingProxyType
 
 import numpy as np
 
@@ -69,6 +74,8 @@ class NoisyTable:
     """Noisy counts, `(n_bins, n_bins)`."""
     variance: int
     """Of the noise of each."""
+    of_slots: bool = False
+    """True if one of both holds an event."""
 
 
 def swapped(
@@ -78,6 +85,9 @@ def swapped(
     rules: Sequence[Excluded],
     stream: Keystream,
     check: Check = unchecked,
+    *,
+    absent: Mapping[int, int] = MappingProxyType({}),
+    still: Collection[int] = (),
 ) -> list[Int64Array]:
     """Swap bins of records until their tables agree with noisy ones.
 
@@ -87,21 +97,24 @@ def swapped(
         tables: Noisy tables of some pairs.
         rules: What no record may be.
         check: Called before every step; it may raise.
+        absent: By attribute that holds an event, the bin of persons without it.
+        still: Attributes whose values stay where they are.
 
     Returns:
         Bins of the records, `(n_records,)` by attribute.
     """
-    records = _Records([column.astype(np.int16) for column in columns], sizes, tables, rules)
+    records = _Records([column.astype(np.int16) for column in columns], sizes, tables, rules, absent)
+    moving = [attribute for attribute in range(len(columns)) if attribute not in still]
     sweep = 0
     while sweep < SWEEPS and records.weigh_tables():
         records.shuffle(stream)
-        for attribute in range(len(columns)):
+        for attribute in moving:
             check()
             records.step(attribute, stream)
         sweep += 1
     while sweep < REPAIRING and records.breaking().any():
         records.shuffle(stream)
-        for attribute in sorted({attribute for rule in rules for attribute in rule}):
+        for attribute in sorted({attribute for rule in rules for attribute in rule}.intersection(moving)):
             check()
             records.step(attribute, stream, repairs_only=True)
         sweep += 1
@@ -118,9 +131,12 @@ class _Records:
         sizes: Sequence[int],
         tables: Sequence[NoisyTable],
         rules: Sequence[Excluded],
+        absent: Mapping[int, int] = MappingProxyType({}),
     ) -> None:
-        self.columns, self._sizes, self._rules = columns, sizes, rules
+        self.columns, self._sizes, self._rules, self._absent = columns, sizes, rules, absent
         self._variance = {table.pair: max(table.variance, 1) for table in tables}
+        self._of_slots = [table.pair for table in tables if table.of_slots]
+        self._of_others = [table.pair for table in tables if not table.of_slots]
         self._residual = {
             table.pair: self._counted(table.pair)
             - np.clip(table.counts, -_LARGEST_TARGET, _LARGEST_TARGET).reshape(self._shape(table.pair))
@@ -130,6 +146,10 @@ class _Records:
         self._full_weight = {
             pair: max(_WEIGHTS * least // variance, _EXPLAINED_WEIGHT)
             for pair, variance in self._variance.items()
+        }
+        self._explained_weight = {
+            pair: min(self._full_weight.values()) if self._of_slots else full
+            for pair, full in self._full_weight.items()
         }
         self._weight = dict(self._full_weight)
         self._partners = [
@@ -149,10 +169,15 @@ class _Records:
         """Give tables that noise explains less weight; return whether swaps are to go on."""
         unexplained = {pair: self._unexplained(pair) for pair in self._residual}
         for pair, full in self._full_weight.items():
-            self._weight[pair] = full if unexplained[pair] > 1 else full // _EXPLAINED_WEIGHT
-        freedom = {pair: self._freedom(pair) for pair in self._residual}
-        mean = sum(unexplained[pair] * freedom[pair] for pair in freedom) / max(sum(freedom.values()), 1)
-        return mean > 1 or any(each > _MOST_UNEXPLAINED for each in unexplained.values())
+            explained = self._explained_weight[pair] // _EXPLAINED_WEIGHT
+            self._weight[pair] = full if unexplained[pair] > 1 else explained
+        means = []
+        for pairs in (self._of_others, self._of_slots):
+            freedom = {pair: self._freedom(pair) for pair in pairs}
+            whole = max(sum(freedom.values()), 1)
+            means.append(sum(unexplained[pair] * freedom[pair] for pair in pairs) / whole)
+        largest = max((unexplained[pair] for pair in self._of_others), default=Fraction(0))
+        return max(means) > 1 or largest > _MOST_UNEXPLAINED
 
     def _freedom(self, pair: Attributes) -> int:
         n_first, n_second = self._shape(pair)
@@ -189,13 +214,17 @@ class _Records:
 
     def step(self, attribute: int, stream: Keystream, *, repairs_only: bool = False) -> None:
         """Swap the bins of one attribute between some records of the first and the second half."""
-        half = self.columns[0].size // 2
+        column = self.columns[attribute]
+        records = np.arange(column.size)
+        if attribute in self._absent:
+            records = np.flatnonzero(column != self._absent[attribute])
+        half = records.size // 2
         if half == 0:
             return
         shift = stream.number_below(half)
-        column = self.columns[attribute]
-        differ = np.flatnonzero(column[:half] != np.roll(column[half : 2 * half], -shift))
-        couples = _Couples(differ, half + (differ + shift) % half)
+        first, second = records[:half], np.roll(records[half : 2 * half], -shift)
+        differ = column[first] != column[second]
+        couples = _Couples(first[differ], second[differ])
         repaired = self._repaired(attribute, couples)
         if repaired.any():
             self._swap(attribute, couples.take(np.flatnonzero(repaired > 0)))

@@ -279,6 +279,11 @@ def questions(plan: Plan) -> str:
         return f"{asked}. {expected}"
     named = "the named" if design.named_pairs else "all"
     tables = f"the tables of {named} {count_text(len(design.pairs), 'pair')}"
+    if design.events is not None and not design.named_pairs:
+        tables = (
+            f"the tables of {count_text(len(design.pairs), 'pair')}: attributes of persons, these with the "
+            "first event, and neighbouring events"
+        )
     deviations = sorted({sqrt(each) for each in design.pair_variances.values()})
     noise_of_count = " to ".join(f"{each:.3g}" for each in dict.fromkeys((deviations[0], deviations[-1])))
     exchanged = f" {_traffic_text(design)}" if any(map(design.is_across, design.pairs)) else ""
@@ -342,6 +347,18 @@ def _of_presence(plan: Plan) -> str:
     )
 
 
+def _of_events(plan: Plan) -> str:
+    """Say that a record is a person with its events, where these are released; else nothing."""
+    if plan.events is None:
+        return ""
+    columns = ", ".join(each.name for each in plan.events.columns)
+    return (
+        f"Records are persons, with at most {count_text(plan.events.at_most, 'event')} each ({columns}): the "
+        "promise is for a person with all its events. Owners left further events out at random. Two tables "
+        "are released: persons, and their events."
+    )
+
+
 def _wrong_links(plan: Plan) -> str:
     """Say what holds for a person whose records are taken for those of two persons; empty if that cannot be.
 
@@ -372,12 +389,16 @@ class SyntheticWords(ProductWords):
 
     def promises(self, plan: Plan) -> tuple[str, ...]:
         """Say what is promised of whole records, and which rules hold in every record."""
-        of_links = [_of_presence(plan), _wrong_links(plan)]
+        of_links = [_of_presence(plan), _of_events(plan), _wrong_links(plan)]
         return (*promises_of(plan), *filter(None, of_links), *rules_in(plan), *derived_in(plan))
 
-    def keeps(self, _plan: Plan) -> str:
+    def keeps(self, plan: Plan) -> str:
         """Say that pairs are weakened a little, and what was not counted is lost."""
-        return (
+        of_events = (
+            "Relations of events and a person's attributes are kept for the first event, and for others as "
+            "far as each depends on the one before. "
+        ) * (plan.events is not None)
+        return of_events + (
             "Relations of two attributes are weakened a little, those of three or more kept only as far as "
             "pairs imply them, rare combinations and extremes lost. For estimates with intervals use "
             "release.estimates, not the records."
@@ -398,7 +419,10 @@ class SyntheticWords(ProductWords):
                 f"Promised to one {unit_word(plan)}: {GLOBAL} with {cost} for the whole record, all that is "
                 "released of it together."
             ),
-            *filter(None, [_of_presence(plan), _wrong_links(plan), trust(plan), questions(plan)]),
+            *filter(
+                None,
+                [_of_presence(plan), _of_events(plan), _wrong_links(plan), trust(plan), questions(plan)],
+            ),
             *rules_in(plan),
             *derived_in(plan),
             f"Not hidden: {shown}.",
@@ -423,7 +447,12 @@ class SyntheticWords(ProductWords):
 
     def leaves(self, plan: Plan, assignment: Assignment) -> tuple[str, ...]:
         """Say which counts leave an owner, and what with other owners' attributes."""
-        counts = f"noisy counts of {', '.join(assignment.names)}, and of pairs of them, round by round"
+        held = [name for name in assignment.names if plan.attribute(name).slot <= 0]
+        if len(held) < len(assignment.names):
+            held.append(
+                f"at most {count_text(plan.events.at_most, 'event')} of each person" if plan.events else ""
+            )
+        counts = f"noisy counts of {', '.join(held)}, and of pairs of them, round by round"
         if plan.n_groups > 1:
             others = ", ".join(owner for owner in plan.owners if owner != assignment.owner)
             bins = (

@@ -209,6 +209,14 @@ def _show_dataset(result: dict[str, Any]) -> None:
         )
         if events["without"]:
             console.print_line(f"  left out: {count_text(events['without'], 'event')} without an identifier")
+        not_kept = (
+            ("unordered", "without an order, in no slot"),
+            ("incomplete", "with a missing value, in no slot"),
+            ("beyond", f"left out at random, of {count_text(events['shortened'], 'person')} with more"),
+        )
+        for key, why in not_kept:
+            if events[key]:
+                console.print_line(f"  {count_text(events[key], 'event')} {why}")
         for name, (before, after) in events["means"].items():
             console.print_line(f"  clamping changes the mean of {name!r} from {before:.6g} to {after:.6g}")
     if "opted_out" in result:

@@ -21,7 +21,9 @@ from common.daemon.settings import (
     one_of,
     parse_bound,
 )
+from common.model.events import number_attribute, slots_of
 from common.model.mechanisms import MOST_HISTOGRAM_VALUES
+from common.model.presence import ABSENT
 from common.model.schema import (
     MISSING_CATEGORY,
     MOST_DECIMALS,
@@ -222,7 +224,7 @@ class AttributeTable(Section):
         stated = {
             each.key: value
             for each in PROPERTIES
-            if (value := getattr(self, each.key)) is not None and each.word in ("", value)
+            if (value := getattr(self, each.key, None)) is not None and each.word in ("", value)
         }
         if self.tree is not None:
             stated["taxonomy"] = self.tree.digest
@@ -426,6 +428,29 @@ class DatasetTable(DatasetSettings):
                 {name for name, table in self.attributes.items() if table.follows},
                 self.identifier or tuple(self.match_columns.get(name, name) for name in named),
             )
+            yield from self._faults_of_events()
+
+    @property
+    def _event_columns(self) -> tuple[str, ...]:
+        """The attributes that are columns of events."""
+        events = None if self.person is None else self.person.events
+        return () if events is None else events.released
+
+    def _faults_of_events(self) -> Iterator[tuple[str, str]]:
+        for name in filter(self.attributes.__contains__, self._event_columns):
+            table = self.attributes[name]
+            if table.missing == "category" and table.type.accepted:
+                yield f"attributes.{name}.missing", '"category" does not go with numbers and dates of events'
+            if ABSENT in table.labels:
+                yield f"attributes.{name}.categories", f'"{ABSENT}" is the label of events that there are not'
+            if table.follows:
+                yield f"attributes.{name}.follows", "a column of events follows no other one"
+        for name, table in self.attributes.items():
+            if table.follows in self._event_columns:
+                yield f"attributes.{name}.follows", f" = {table.follows}: is a column of events"
+        for number, rule in enumerate(self.structural_zeros, start=1):
+            for name in filter(self._event_columns.__contains__, rule):
+                yield f"structural_zeros[{number}].{name}", "is a column of events; rules are about persons"
 
     def _faults_of_following(self) -> Iterator[tuple[str, str]]:
         for name, table in self.attributes.items():
@@ -509,11 +534,25 @@ class DatasetTable(DatasetSettings):
             tuple(excluded_values(self._with_missing(name), rule[name]) for name in sorted(rule))
             for rule in self.structural_zeros
         )
+        of_persons = tuple(
+            table.attribute(name)
+            for name, table in tables
+            if not table.follows and name not in self._event_columns
+        )
+        slots: tuple[Attribute, ...] = ()
+        if self.person is not None and (events := self.person.events) is not None:
+            of_persons += (number_attribute(events.number, events.at_most),)
+            slots = tuple(
+                slot
+                for name in events.released
+                for slot in slots_of(self._with_missing(name), 1 + (name == events.gap), events.at_most)
+            )
+        missing_in = {name: table.missing for name, table in tables if table.missing is not None}
         return DatasetConfig(
             **{field.name: getattr(self, field.name) for field in fields(DatasetSettings)},
-            attributes=tuple(table.attribute(name) for name, table in tables if not table.follows),
+            attributes=(*of_persons, *slots),
             following=tuple(self._derived(name) for name, table in tables if table.follows),
-            missing_in={name: table.missing for name, table in tables if table.missing is not None},
+            missing_in={**missing_in, **dict.fromkeys((each.name for each in slots), "category")},
             na_values={
                 name: MissingCodes(table.na_values, of_numbers=table.type in _NUMBERS)
                 for name, table in tables
@@ -524,7 +563,7 @@ class DatasetTable(DatasetSettings):
                 if (table.missing or self.missing) == "category"
                 else table.tree
                 for name, table in tables
-                if table.tree is not None and not table.follows
+                if table.tree is not None and not table.follows and name not in self._event_columns
             },
             structural_zeros=tuple(map(StructuralZero, rules)),
         )

@@ -8,7 +8,8 @@ from pydantic import Field, PlainValidator
 
 from common.daemon.settings import Names, OneOrSeveralNames
 from common.errors import did_you_mean
-from common.model.schema import AttributeType
+from common.model.events import EVENT_COLUMN, MOST_EVENTS
+from common.model.schema import RESERVED_NAMES, AttributeType
 from common.settings import Contradictions, Section
 
 Reads = Literal["number", "date", "text"]
@@ -100,6 +101,71 @@ class RuleTable(Section):
 
 
 @dataclass(frozen=True, slots=True)
+class KeptEvents(Section):
+    """The table `[dataset.person.events]`: events that synthetic releases have beside the persons."""
+
+    at_most: Annotated[int, Field(ge=1, le=MOST_EVENTS, description="the most events of a person, such as 6")]
+    """Most events of one person; the others are left out at random."""
+    columns: Annotated[Names, Field(min_length=1, description='columns of the events, such as ["ward"]')]
+    """Columns of the events, each declared as an attribute."""
+    gap: str = ""
+    """Name of an attribute: the time since the person's event before, in days, or as `order` has it."""
+    number: str = "events"
+    """Name of the column of the person table with the number of kept events."""
+
+    def __post_init__(self) -> None:
+        faults = [("gap", "needs at_most = 2 or more")] if self.gap and self.at_most == 1 else []
+        if len(set(self.named)) < len(self.named):
+            faults.append(("columns", "columns, gap and number have different names"))
+        faults += [
+            ("columns", f" = {name}: the name is taken by the release's own columns")
+            for name in self.named
+            if name in (*RESERVED_NAMES, EVENT_COLUMN)
+        ]
+        if faults:
+            raise Contradictions(faults)
+
+    @property
+    def released(self) -> Names:
+        """The columns of the table of events."""
+        return (*self.columns, *filter(None, [self.gap]))
+
+    @property
+    def named(self) -> Names:
+        """These, and the number of events."""
+        return (*self.released, self.number)
+
+    @property
+    def slots(self) -> Names:
+        """The columns of the person table that hold the events (`common.model.events`)."""
+        return tuple(
+            f"{name}_{number}"
+            for name in self.released
+            for number in range(1 + (name == self.gap), self.at_most + 1)
+        )
+
+    def faults(self, person: "PersonTable", kinds: Mapping[str, AttributeType]) -> Iterator[tuple[str, str]]:
+        """Find what does not go together; arguments and results as those of `PersonTable.faults`."""
+        for name in self.released:
+            if name not in kinds:
+                text = f" = {name}: declare its values in [dataset.attributes.{name}]"
+                yield "person.events.columns", text
+            elif kinds[name] is AttributeType.BOOLEAN:
+                yield f"attributes.{name}.type", "events have no booleans; declare a category with two labels"
+            if name in person.by:
+                yield "person.events.columns", f" = {name}: is a column of person.by"
+        if self.gap in kinds and not kinds[self.gap].is_quantity:
+            yield f"attributes.{self.gap}.type", "the time between events is an integer or number"
+        for name in (*self.slots, self.number):
+            if name in (*person.by, *person.columns, *kinds):
+                text = "the name is taken by the events of persons; rename the other column, or person.events"
+                yield f"person.events.{name}", text
+        for name in self.released:
+            if name in person.columns:
+                yield f"person.columns.{name}", "is a column of person.events, too; rename one"
+
+
+@dataclass(frozen=True, slots=True)
 class PersonTable(Section):
     """The table `[dataset.person]`: the records of the source are events of persons."""
 
@@ -114,17 +180,21 @@ class PersonTable(Section):
     """Column of the events by which "first" and "last" order them."""
     order_type: Literal["date", "number"] = "date"
     """How `order` is read."""
+    events: KeptEvents | None = None
+    """Events that are kept in a table of their own; only synthetic releases have it."""
 
     @property
     def names(self) -> Names:
         """The columns of the person table."""
-        return (*self.by, *self.columns)
+        kept = () if self.events is None else (self.events.number, *self.events.slots)
+        return (*self.by, *self.columns, *kept)
 
     @property
-    def events(self) -> Names:
+    def read_columns(self) -> Names:
         """The columns of the events that are read, each once."""
         rules = self.columns.values()
-        named = (*self.by, self.order, *(name for each in rules for name in (each.of, *each.where)))
+        kept = () if self.events is None else self.events.columns
+        named = (*self.by, self.order, *(name for each in rules for name in (each.of, *each.where)), *kept)
         return tuple(dict.fromkeys(filter(None, named)))
 
     def reads(self, name: str, kind: AttributeType | None) -> Reads:
@@ -142,7 +212,8 @@ class PersonTable(Section):
     def reads_dates(self, kinds: Mapping[str, AttributeType]) -> bool:
         """Return whether any column of the events is read as a date; `kinds` as in `faults`."""
         of_rules = (self.reads(name, kinds.get(name)) for name in self.columns)
-        return "date" in (self.order_type if self.order else "", *of_rules)
+        kept = () if self.events is None else map(kinds.get, self.events.columns)
+        return "date" in (self.order_type if self.order else "", *of_rules, *kept)
 
     def faults(
         self, kinds: Mapping[str, AttributeType], following: Collection[str], persons: Names
@@ -157,18 +228,19 @@ class PersonTable(Section):
         Yields:
             Pairs of a key of the data set and its problem.
         """
+        kept = () if self.events is None else self.events.released
         for name in kinds:
-            if name not in self.columns and name not in following:
+            if name not in (*self.columns, *following, *kept):
                 close = did_you_mean(name, self.columns)
                 text = f"no rule of person.columns makes it; declare one, such as {name} = "
                 yield f"attributes.{name}", f'{text}{{ rule = "first", of = "{name}" }} {close}'.rstrip()
         for name in persons:
             if name not in self.names:
                 yield "identifier", f"{name} is not in the person table: add it to person.by"
-        needed = [name for name, each in self.columns.items() if RULES[each.rule].ordered]
-        if bool(needed) is not bool(self.order):
-            text = "missing; first and last need a column that orders the events"
-            yield "person.order", text if needed else "goes with first and last"
+        needed = self.events is not None or any(RULES[each.rule].ordered for each in self.columns.values())
+        if needed is not bool(self.order):
+            text = "missing; first, last and person.events need a column that orders the events"
+            yield "person.order", text if needed else "goes with first, last and person.events"
         used = {each for rule in self.columns.values() for each in (rule.begin, rule.end)} | {*persons}
         for name, each in self.columns.items():
             place, types = f"person.columns.{name}", RULES[each.rule].types
@@ -180,6 +252,8 @@ class PersonTable(Section):
                 text = f"{each.rule} makes {' or '.join(types)}, not {kinds[name]}"
                 yield f"attributes.{name}.type", text
         yield from self._faults_of_time(kinds)
+        if self.events is not None:
+            yield from self.events.faults(self, kinds)
 
     def _faults_of_time(self, kinds: Mapping[str, AttributeType]) -> Iterator[tuple[str, str]]:
         ends = [

@@ -45,6 +45,14 @@ class PersonCounts:
     """Events without an identifier, which were left out."""
     means: Mapping[str, tuple[float, float]]
     """Means before and after clamping, by attribute; attributes without a clamped value are absent."""
+    unordered: int = 0
+    """Events without a value of `order`, which are in no table of events."""
+    incomplete: int = 0
+    """Events with a missing value in a column of the table of events, which are not in it."""
+    shortened: int = 0
+    """Persons with more events than the table of events has of one."""
+    beyond: int = 0
+    """Events of these persons that were left out at random."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +179,7 @@ def _of_persons(
 
     if dataset.person is None and dataset.opt_out is None:
         return reader, dataset
-    named = dataset.person.events if dataset.person is not None else dataset.told_apart_by
+    named = dataset.person.read_columns if dataset.person is not None else dataset.told_apart_by
     once = [report_unless_once(name, reader.names, findings) for name in named]
     if not all(once):
         raise findings.error(dataset.name, dataset.origin.shown)
@@ -303,7 +311,7 @@ def _with_missing_values(dataset: DatasetConfig) -> tuple[Attribute, ...]:
     """Return the declared attributes, with the value for missing ones even if none is."""
     return tuple(
         replace(attribute, categories=(*attribute.categories, MISSING_CATEGORY), upper=attribute.upper + 1)
-        if attribute.categories and dataset.fills(attribute)
+        if attribute.categories and attribute.slot <= 0 and dataset.fills(attribute)
         else attribute
         for attribute in dataset.attributes
     )

@@ -3,11 +3,15 @@
 Every number that is computed is exact: values are read in units of a few decimals more than the attribute
 has, and summed as integers of 128 bits. Events are ordered by all of their values, so that the order in which
 a source returns them, and the engine, change nothing. All events are in memory while they are grouped.
+
+Of the events of `[dataset.person.events]`, each person keeps at most g in slots of its record. Which ones is
+random, by a hash of the person's identifier: the same data give the same table, and no other person matters.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -15,9 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from common.errors import DataError
-from common.model.schema import MOST_DECIMALS, Attribute, AttributeType
+from common.model.schema import MISSING_CATEGORY, MOST_DECIMALS, Attribute, AttributeType
 from owner_node.config import DatasetConfig
-from owner_node.config.person import RULES, RuleTable
+from owner_node.config.person import RULES, KeptEvents, RuleTable
 from owner_node.loading import PersonCounts
 from owner_node.loading.reading import decodable
 from owner_node.sources import texts
@@ -36,7 +40,7 @@ _FINER = 4
 """Decimals of an event's number beyond those of the attribute; still finer ones are rounded half to even."""
 _WIDEST = 2**62
 _WIDE = pa.decimal128(38, 0)
-_KEY, _ORDER, _WRITTEN = "key", "order", "written"
+_KEY, _ORDER, _WRITTEN, _COMPLETE = "key", "order", "written", "complete"
 
 
 class PersonReader(Reader):
@@ -79,7 +83,7 @@ class PersonReader(Reader):
 
     def _read(self, findings: Findings) -> Iterator[Any]:
         """Yield the events in the form in which they are grouped; None if a batch cannot be used."""
-        names, self._without = self._person.events, 0
+        names, self._without, self._incomplete = self._person.read_columns, 0, 0
         for arrays in self._events.batches(names, findings):
             came = decodable(dict(zip(names, arrays, strict=True)), findings)
             unreadable = [name for name, array in came.items() if not texts.is_readable(array.type)]
@@ -112,7 +116,33 @@ class PersonReader(Reader):
         for name, rule in self._rules.items():
             if rule.rule != "time":
                 made |= self._of_rule(name, rule, came, made, findings)
+        if self._person.events is not None:
+            made |= self._kept_columns(self._person.events, came, made[_ORDER].is_valid(), findings)
         return pa.table(made)
+
+    def _kept_columns(
+        self, events: KeptEvents, came: Mapping[str, Any], ordered: Any, findings: Findings
+    ) -> dict[str, Any]:
+        """Return the columns of the table of events, and which events can be in it."""
+        made, complete = {}, ordered
+        for name in events.columns:
+            array, codes = came[name], self._dataset.na_values.get(name)
+            if codes:
+                array = without_codes(array, codes, self._dataset.csv)
+            slot = self._attributes[f"{name}_1"]
+            reads = "number" if slot.type.is_quantity else "date" if slot.type.accepted else "text"
+            values = self._values(name, reads, array, slot.type, findings, f"{name}_1")
+            treatment = self._dataset.missing_in.get(name, self._dataset.missing)
+            if treatment == "category" and slot.categories:
+                values = pc.fill_null(values, MISSING_CATEGORY)
+            lacking = pc.and_(ordered, values.is_null())
+            if treatment != "drop":
+                hint = 'complete them, or leave these events out: missing = "drop"'
+                findings.add(name, "missing value of an event", pc.sum(lacking).as_py() or 0, hint)
+            complete = pc.and_(complete, values.is_valid())
+            made[f"event {name}"] = values
+        self._incomplete += int(np.count_nonzero(bools(ordered) & ~bools(complete)))
+        return made | {_COMPLETE: complete}
 
     def _of_rule(
         self,
@@ -202,7 +232,7 @@ class PersonReader(Reader):
         person = pc.index_in(events[_KEY], value_set=persons)
         events = events.append_column("person", person)
         if self._person.order:
-            keys = [each for each in events.column_names if each.startswith("of ")]
+            keys = [each for each in events.column_names if each.startswith(("of ", "event "))]
             order = [("person", "ascending"), *((key, "ascending") for key in (_ORDER, _WRITTEN, *keys))]
             events = events.take(pc.sort_indices(events, sort_keys=order))
         asked: list[tuple[Any, str]] = [
@@ -233,6 +263,13 @@ class PersonReader(Reader):
         for name, rule in self._rules.items():
             if rule.rule == "time":
                 columns[name] = _time(rule.unit, columns[rule.begin], columns[rule.end])
+        of_kept: dict[str, int] = {}
+        if self._person.events is not None:
+            unordered = events[_ORDER].null_count
+            kept = events.filter(events[_COMPLETE]).combine_chunks()
+            made_of_kept, of_kept = self._slots(self._person.events, kept, persons)
+            columns |= made_of_kept
+            of_kept |= {"unordered": unordered, "incomplete": self._incomplete}
         sizes = made["count_all"].to_numpy()
         means = {
             name: change
@@ -241,8 +278,49 @@ class PersonReader(Reader):
             and name in columns
             and (change := _clamping(attribute, columns[name]))
         }
-        self.persons = PersonCounts(int(sizes.sum()), len(sizes), int(sizes.max()), self._without, means)
+        self.persons = PersonCounts(
+            int(sizes.sum()), len(sizes), int(sizes.max()), self._without, means, **of_kept
+        )
         return columns
+
+    def _slots(self, kept: KeptEvents, events: Any, persons: Any) -> tuple[dict[str, Any], dict[str, int]]:
+        """Return the number of events and the slots of each person, and counts of what was left out.
+
+        Args:
+            events: Complete events, by person and in order.
+            persons: The identifiers of all persons in one text each.
+        """
+        person = events["person"].to_numpy().astype(np.int64)
+        found = np.bincount(person, minlength=len(persons))
+        starts = np.cumsum(found) - found
+        stays = np.ones(len(person), dtype=np.bool_)
+        for each in np.flatnonzero(found > kept.at_most):
+            key = persons[int(each)].as_py()
+            drawn = sorted(range(found[each]), key=lambda place: sha256(f"{place}|{key}".encode()).digest())
+            stays[starts[each] + np.array(drawn[kept.at_most :])] = False
+        events, person = events.filter(pa.array(stays)).combine_chunks(), person[stays]
+        number = np.bincount(person, minlength=len(persons))
+        place = np.arange(len(person)) - (np.cumsum(number) - number)[person]
+        values = {name: events[f"event {name}"].combine_chunks() for name in kept.columns}
+        for name in kept.columns:
+            if self._attributes[f"{name}_1"].type.is_quantity:
+                values[name] = _scaled(values[name], self._decimals(f"{name}_1"))
+        if kept.gap:
+            order = events[_ORDER].combine_chunks()
+            is_date = pa.types.is_date(order.type)
+            units = (order.cast(pa.int32()) if is_date else order).to_numpy().astype(np.int64)
+            gaps = pa.array(np.diff(units, prepend=0))
+            values[kept.gap] = gaps if is_date else _scaled(gaps, self._decimals(""))
+        columns: dict[str, Any] = {kept.number: pa.array(number)}
+        for name in kept.released:
+            for slot in range(1 + (name == kept.gap), kept.at_most + 1):
+                at, taken = np.flatnonzero(place == slot - 1), np.zeros(len(persons), dtype=np.int64)
+                absent = np.ones(len(persons), dtype=np.bool_)
+                taken[person[at]], absent[person[at]] = at, False
+                columns[f"{name}_{slot}"] = values[name].take(pa.array(taken, mask=absent))
+        over = found > kept.at_most
+        beyond = int((found[over] - kept.at_most).sum())
+        return columns, {"shortened": int(over.sum()), "beyond": beyond}
 
     def _made(self, name: str, rule: RuleTable, made: Any) -> Any:
         """Return a column in the type that it is parsed from, as a source's own."""

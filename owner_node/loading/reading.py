@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from common.arrays import Int64Array
 from common.errors import DataError, did_you_mean
-from common.model.schema import MISSING_CATEGORY, Attribute
+from common.model.schema import Attribute
 from common.progress import Progress
 from common.words.numbers import count_text
 from owner_node.config import DatasetConfig
@@ -414,7 +414,7 @@ def _fill_missing(attribute: Attribute, array: Any) -> Any:
     """Return values with the missing ones as they are kept: as a label, or as nulls."""
     if attribute.keeps_missing or not array.null_count:
         return array
-    return pc.fill_null(texts.as_text(array), MISSING_CATEGORY)
+    return pc.fill_null(texts.as_text(array), attribute.labels[-1])
 
 
 def _join_chunks(chunks: list[Int64Array]) -> Int64Array:

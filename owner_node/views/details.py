@@ -90,7 +90,10 @@ def charge_text(document: Mapping[str, Any]) -> str:
     if document["state"] not in ("invited", "awaiting_approval") or document["remaining"] is None:
         return taken
     left, after = left_text(document["remaining"]), left_text(document["remaining_after"])
-    return f"{taken}, which has {left} left: {after} after it"
+    spent = Decimal(document["balance"]["spent"])
+    then = bound_text(spent + Decimal(document["charge"]))
+    in_all = f"a person in every release from it has spent {bound_text(spent)} in all, {then} after it"
+    return f"{taken}, which has {left} left: {after} after it; {in_all}"
 
 
 def _own(document: Mapping[str, Any]) -> Any:

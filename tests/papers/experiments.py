@@ -26,6 +26,7 @@ from tests.papers import (
     spikes,
     synthetic,
     synthetic_cohort,
+    synthetic_events,
     synthetic_intervals,
     synthetic_intruders,
     target,
@@ -56,6 +57,7 @@ EXPERIMENTS: dict[str, tuple[int, Experiment]] = {
     **{f"synthetic_{name}": (5, partial(synthetic.run, name=name, seed=SEED)) for name in synthetic.READERS},
     **{f"conclusions_{name}": (12, partial(conclusions.run, name=name)) for name in ("adult", "flchain")},
     "synthetic_cohort": (5, synthetic_cohort.run),
+    "synthetic_events": (5, synthetic_events.run),
     "synthetic_intervals": (10, synthetic_intervals.run),
     "synthetic_intruders": (3, partial(synthetic_intruders.run, seed=SEED)),
     **{

@@ -16,6 +16,7 @@ from itertools import product
 import numpy as np
 import pytest
 
+from common.model.events import number_attribute, slots_of
 from common.model.schema import Attribute, AttributeType
 from common.synthesis.accounting import Budget, Kind, Noise
 from common.synthesis.binning import Binning
@@ -23,6 +24,11 @@ from common.synthesis.schedule import Design, Round, Table, attributes_of, next_
 from owner_node.synthesis.counts import exact_answer
 
 YES_OR_NO = Attribute("x", AttributeType.BOOLEAN, 0, 1)
+EVENT = (
+    number_attribute("events", 1),
+    *slots_of(Attribute("ward", AttributeType.CATEGORY, 0, 0, categories=("A",)), 1, 1),
+)
+"""One event at most, in a slot."""
 Persons = tuple[tuple[int, ...], ...]
 """The values of each person."""
 Loss = Callable[[int, Noise], float]
@@ -155,3 +161,14 @@ def test_concentrated(design):
     rho = float(Budget.of(design.epsilon, design.delta).amount)
     assert 0.9 * rho < largest_loss(design, rho_of) <= rho * (1 + 1e-6)
     assert largest_loss(design, rho_of, Fraction(2, 3)) > 1.1 * rho
+
+
+def test_an_event_is_part_of_its_persons_record():
+    """With weighted budgets, too: replacing a person and its event loses ε, or ρ, and hardly less."""
+    pure = Design((YES_OR_NO, *EVENT), 2, Decimal(1))
+    assert 0.85 < largest_loss(pure, epsilon_of) <= 1 + 1e-9
+    assert largest_loss(pure, epsilon_of, Fraction(2, 3)) > 1.1
+    gaussian = Design((YES_OR_NO, *EVENT), 2, Decimal("0.3"), Decimal("0.01"))
+    rho = float(gaussian.budgets[0].amount + gaussian.budgets[1].amount)
+    assert 0.85 * rho < largest_loss(gaussian, rho_of) <= rho * (1 + 1e-6)
+    assert largest_loss(gaussian, rho_of, Fraction(2, 3)) > 1.1 * rho

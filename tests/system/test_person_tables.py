@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from shutil import copytree
 
 import pandas as pd
 import pytest
 
 import tessera
+from common.errors import IntegrityError
 from deploy.local_cluster import LocalCluster
 from deploy.local_setup import make_setup, share_linkage_key
 from tests.system.small_owners import ask, declared, identifiers, people, policy, released, write
@@ -22,6 +24,15 @@ visits = { rule = "count" }
 ward = { rule = "last", of = "ward" }
 income = { rule = "mean", of = "income" }
 """
+LAST, MEAN = PERSON.splitlines(keepends=True)[-2:]
+OF_INCOME = f'[dataset.person]\nby = "person"\n[dataset.person.columns]\n{MEAN}'
+EVENTS = """
+[dataset.person.events]
+at_most = 2
+columns = ["ward"]
+gap = "days"
+"""
+DAYS = {"days": {"type": "integer", "min": 0, "max": 1000}}
 VISITS = {"visits": {"type": "integer", "min": 0, "max": 10}}
 WARD = {"ward": {"type": "category", "categories": ["medicine", "surgery", "paediatrics", "eye, ear"]}}
 INCOME = {"income": {"type": "integer", "min": 0, "max": 9000}}
@@ -48,6 +59,15 @@ def cluster(tmp_path_factory) -> Iterator[LocalCluster]:
                 ("rows", VISITS | WARD | INCOME, PERSON), ("columns", half, split)
             )
         )  # fmt: skip
+        stays = PERSON.replace(LAST, "") + EVENTS
+        own = PERSON.replace(LAST, "").replace(MEAN, "") + EVENTS if owner == "a" else OF_INCOME
+        rules[owner] += "".join(
+            declared(name, attributes=attributes, budget="people", source=source) + text
+            for name, source, attributes, text in (
+                ("stays", "rows.csv", VISITS | WARD | DAYS | INCOME, stays),
+                ("journeys", "columns.csv", VISITS | WARD | DAYS if owner == "a" else INCOME, own),
+            )
+        )
     make_setup(folder, rules)
     share_linkage_key(folder, "ab")
     with LocalCluster(folder) as running:
@@ -82,3 +102,42 @@ def test_a_release_has_one_record_of_each_person_who_stays(cluster, layout, data
     (shown,) = document["datasets"]
     assert (shown["records"], shown["opted_out"]) == (SIZE - GONE, GONE)
     assert shown["events"]["most"] == 3
+
+
+@pytest.mark.parametrize("layout", ["horizontal", "vertical"])
+def test_a_synthetic_release_has_two_tables(cluster, layout, tmp_path):
+    """Persons and at most two events of each are published, agree, and are verified with one another."""
+    release, dataset = f"{layout}-events", "stays" if layout == "horizontal" else "journeys"
+    opted_out(cluster.folder, "a", [])
+    options = {"layout": layout, "dataset": dataset, "epsilon": "2", "product": "synthetic", "k": ""}
+    code, document = released(cluster, release, format="parquet,csv", **options)
+    assert code == 0, document
+    folder = Path(document["directory"])
+    ca = cluster.folder / "tls" / "ca.pem"
+    read = tessera.read_release(folder, ca=ca)
+    assert len(read.frame) == (2 * SIZE if layout == "horizontal" else SIZE)
+    assert not [name for name in read.frame.columns if name.startswith(("ward_", "days_"))]
+    number = read.events.groupby("record").size().reindex(read.frame.index, fill_value=0)
+    assert number.tolist() == read.frame["events"].tolist()
+    assert number.max() == 2
+    first = read.events.xs(1, level="event")
+    assert first["ward"].notna().all()
+    assert first["days"].isna().all()
+    assert read.events.xs(2, level="event")["days"].notna().all()
+    assert read.codebook.loc[["income", "ward", "days"], "table"].tolist() == ["persons", "events", "events"]
+    assert len(read.estimates.means(["income", "events"])) == 2
+    assert ask(cluster, "aggregator", "verify", folder)[0] == 0
+    changed = tmp_path / "changed"
+    copytree(folder, changed)
+    lines = (changed / "events.csv").read_text().splitlines(keepends=True)
+    other = next(line for line in lines[2:] if line.split(",")[2] != lines[1].split(",")[2])
+    lines[1] = ",".join([*lines[1].split(",")[:2], *other.split(",")[2:3], *lines[1].split(",")[3:]])
+    (changed / "events.csv").write_text("".join(lines))
+    assert ask(cluster, "aggregator", "verify", changed)[0] == IntegrityError.exit_code
+
+
+def test_a_masked_release_of_events_is_refused_by_name(cluster):
+    """Slots of events cannot be masked: the operator is told before any owner is asked."""
+    code, document = released(cluster, "masked-events", dataset="stays")
+    assert code != 0
+    assert "the events of persons (ward_1 and others) are for synthetic releases" in str(document)

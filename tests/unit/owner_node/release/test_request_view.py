@@ -6,6 +6,7 @@ from decimal import Decimal
 from common.model.plan import Layout, Synthesis
 from common.model.task import Modelled
 from owner_node.release import request_view
+from owner_node.views.details import charge_text
 from tests.fakes.consent_plans import PLAN, task
 
 SYNTHESIS = Synthesis(0, (Decimal("0.4"), Decimal("0.6")))
@@ -32,3 +33,15 @@ def test_counts_leave_under_masks_or_encrypted() -> None:
     assert "under masks" not in " ".join(others)
     assert others[-2] == "noisy counts of age, and of pairs of them, round by round"
     assert others[-1].startswith("for pairs with attributes of south: the bins of every record under this")
+
+
+def test_a_plan_says_what_a_person_in_every_release_has_spent():
+    """Who decides sees what all releases of the data protect together, before and after this one."""
+    document = {
+        "charge": Decimal("0.5"), "delta": Decimal(0), "budget": "people", "accounting": "joint",
+        "linking": [], "state": "invited", "remaining": Decimal(1), "remaining_after": Decimal("0.5"),
+        "balance": {"spent": Decimal("1.5")},
+    }  # fmt: skip
+    assert charge_text(document).endswith(
+        "which has 1 left: 0.5 after it; a person in every release from it has spent 1.5 in all, 2 after it"
+    )

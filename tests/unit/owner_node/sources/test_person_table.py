@@ -282,7 +282,7 @@ max = 120
     ("change", "problem"),
     [
         (("visits = {", "visit = {"), "attributes.visits: no rule of person.columns makes it"),
-        (('order = "day"\n', ""), "person.order: missing; first and last need"),
+        (('order = "day"\n', ""), "person.order: missing; first, last and person.events need"),
         (('by = "patient"', 'by = "person"'), "identifier: patient is not in the person table"),
         (('rule = "mean"', 'rule = "median"'), "expected one of count, any, first"),
         (('rule = "mean", of = "cost"', 'rule = "mean"'), "person.columns.mean.of: missing; mean reads"),
