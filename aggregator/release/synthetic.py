@@ -43,12 +43,8 @@ class Synthetic(AggregatorProduct):
     ) -> Generator[pa.Table]:
         """Make the records; they come in one piece."""
         made = synthesise(_measured(material), lambda: advance(0))
-        design = made.measured.design
         advance(sum(material.counts.values()))
-        units = {
-            each.name: codes + each.lower for each, codes in zip(design.attributes, made.codes, strict=True)
-        }
-        yield release_table(material.plan, units, design.n_records)
+        yield release_table(material.plan, made.units, made.measured.design.n_records)
 
 
 def _measured(material: Material) -> RoundSums:

@@ -27,6 +27,7 @@ from common.analysis.synthetic import SyntheticEstimates
 from common.errors import UsageError
 from common.model.plan import is_trial
 from common.model.schema import Attribute
+from common.model.together import parts_of, to_codes
 from common.planning.synthetic import design_of
 from common.release.beside import beside
 from common.release.counts import measured_in
@@ -138,8 +139,12 @@ class Release:
         if self.counts is None:
             return self._masked
         attributes = self.counts.measured.design.attributes
-        codes = [to_units(each, self.table.column(each.name)).to_numpy() - each.lower for each in attributes]
-        return SyntheticEstimates(self.counts, codes)
+        units = {
+            each.name: to_units(each, self.table.column(each.name)).to_numpy()
+            for attribute in attributes
+            for each in parts_of(attribute)
+        }
+        return SyntheticEstimates(self.counts, to_codes(attributes, units))
 
     @cached_property
     def _masked(self) -> MaskedEstimates:

@@ -15,6 +15,7 @@ from common.errors import IntegrityError
 from common.model.fragment import n_records
 from common.model.plan import Plan
 from common.model.rounds import N_ZEROS, NUMBER_BYTES
+from common.model.together import to_codes
 from common.planning.synthetic import design_of
 from common.release.counts import COUNTS_FILE, check_drawn, measured_in
 from common.release.data_files import read_counts
@@ -91,7 +92,7 @@ class _Counts(Beside):
         return _Drawn(evidence)
 
     def counts(self, folder: Path, plan: Plan) -> pa.Table:
-        return read_counts(folder / COUNTS_FILE, plan.counted)
+        return read_counts(folder / COUNTS_FILE, plan.modelled)
 
 
 def beside(plan: Plan) -> Beside:
@@ -104,20 +105,22 @@ class _Drawn(RecordsCheck):
 
     def __init__(self, evidence: Evidence) -> None:
         self._evidence = evidence
-        self._lowest = {attribute.name: attribute.lower for attribute in evidence.plan.counted}
-        self._codes: dict[str, list[Int64Array]] = {name: [] for name in self._lowest}
+        self._units: dict[str, list[Int64Array]] = {each.name: [] for each in evidence.plan.counted}
 
     def add(self, units: Mapping[str, Int64Array]) -> None:
-        for name, pieces in self._codes.items():
-            pieces.append(units[name] - self._lowest[name])
+        for name, pieces in self._units.items():
+            pieces.append(units[name])
 
     def check(self, folder: Path, hint: str, due: Check) -> None:
         plan, addendum, rounds = self._evidence.plan, self._evidence.addendum, self._evidence.rounds
-        counts = read_counts(folder / COUNTS_FILE, plan.counted)
+        counts = read_counts(folder / COUNTS_FILE, plan.modelled)
         with step("the plan", hint):
             design = design_of(plan, n_records(plan, addendum))
             check_design(design)
-        codes = [np.concatenate(self._codes.pop(name)) for name in self._lowest]
+        codes = to_codes(
+            plan.modelled, {name: np.concatenate(pieces) for name, pieces in self._units.items()}
+        )
+        self._units.clear()
         seed = measured_in(design, counts, plan.groups).seed.hex()
         made = check_drawn(design, seed, counts, codes, due)
         with step("the rounds", hint):
