@@ -43,9 +43,9 @@ class Leaving:
     edges: Int64Array
     """The first code of every cell of the time, and their end, `(n_cells + 1,)`."""
     shares: Float64Array
-    """Of the records of a bin, what leaves in each cell, `(n_bins, n_cells)`; they sum to 1."""
+    """Shares of a bin's records that leave in each cell, `(n_bins, n_cells)`; they sum to 1."""
     with_event: BoolArray
-    """Which bins have the event, `(n_bins,)`."""
+    """True for bins that have the event, `(n_bins,)`."""
 
     @classmethod
     def of(cls, joint: Joint, binning: Binning, block: int) -> "Leaving":
@@ -68,7 +68,7 @@ class Leaving:
 
     @property
     def at_risk(self) -> Float64Array:
-        """Of the records of a bin, what is left in the middle of each cell, `(n_bins, n_cells)`."""
+        """Shares of a bin's records that are left in the middle of each cell, `(n_bins, n_cells)`."""
         return 1 - np.cumsum(self.shares, axis=1) + self.shares / 2
 
 

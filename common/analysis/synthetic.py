@@ -54,6 +54,10 @@ MOST_GROUPS = 16
 _SHAPE = (2, 3)
 """Powers of a regressor whose means are known among those who leave in a span of time."""
 _CAPPED = 4
+_OF_SEVERAL = 0.05
+"""Standard error of log hazard ratios of several regressors that no noise explains, as a part of them.
+
+Weights restore relations of time and event with each regressor, not with several at once."""
 _LEAST_CAPPED, _MOST_CAPPED = 0.005, 0.05
 """Shares of the records at either end of a regressor of hazards that have the value before them."""
 _MOST_SPANS = 8
@@ -75,7 +79,7 @@ class _Column:
     """By record, less their mean; 0 where missing, `(n_records,)`."""
     mean: float
     is_logarithmic: bool = False
-    """Whether the attribute is counted in parts of equal ratio."""
+    """True if the attribute is counted in parts of equal ratio."""
 
 
 class SyntheticEstimates(Estimates):
@@ -382,11 +386,13 @@ class SyntheticEstimates(Estimates):
         ]
         targets = self._targets([*spans, *regressors], list(product(spans, shapes)))
         estimates, draws = calibrated(targets, lambda weights: fitted(weights)[0])
-        variances = WIDER**2 * draws.var(axis=0)
-        if asked.population:
-            variances = variances + np.diag(np.linalg.pinv(fitted(np.ones(len(bins)))[1]))
         happened = self._own_codes(event)[complete] == 1
         released = plain_cox_fit(columns[complete], self._values(time)[0][complete], happened)
+        variances = WIDER**2 * draws.var(axis=0)
+        if len(names) > 1:
+            variances = variances + (_OF_SEVERAL * np.where(np.isfinite(estimates), estimates, 0)) ** 2
+        if asked.population:
+            variances = variances + np.diag(np.linalg.pinv(fitted(np.ones(len(bins)))[1]))
         index = _index([each.name for each in regressors], f"hazard of {event}")
         reach = self._counts.reach(asked.confidence)
         return with_open(answer(index, released, estimates, np.sqrt(variances), reach))

@@ -122,7 +122,7 @@ def _by_weight(counts: Int64Array, most: int, least: int, sides: Int64Array) -> 
 
 
 def _by_block(counts: Int64Array, most: int, sides: Int64Array, blocks: Int64Array) -> Int64Array:
-    """Return bins of equal counts, in each block as many as the root of its count says."""
+    """Return bins of about equal counts; the number of bins of a block is as the root of its count."""
     whole = [isqrt(max(int(counts[blocks == each].sum()), 0)) for each in np.unique(blocks)]
     labels, n_bins = np.empty(counts.size, dtype=np.int64), 0
     for block, root in enumerate(whole):

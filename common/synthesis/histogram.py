@@ -60,7 +60,7 @@ def attribute_weights(attributes: Sequence[Attribute]) -> list[Decimal]:
 
 
 def is_wide(attribute: Attribute) -> bool:
-    """Whether an attribute is counted in parts; two that are counted together have blocks before them."""
+    """Return True if an attribute is counted in parts; two that are counted together have blocks first."""
     wide = isinstance(attribute, Joint) or attribute.n_values > FULL_RESOLUTION
     return wide and not attribute.is_categorical
 
