@@ -43,15 +43,12 @@ class Synthetic(AggregatorProduct):
     ) -> Generator[pa.Table]:
         """Make the records; they come in one piece, with slots of events in units as further columns."""
         made = synthesise(_measured(material), lambda: advance(0))
-        design = made.measured.design
         advance(sum(material.counts.values()))
-        units = {
-            each.name: codes + each.lower for each, codes in zip(design.attributes, made.codes, strict=True)
-        }
-        made_table = release_table(material.plan, units, design.n_records)
-        for each in (each for each in design.attributes if each.slot > 0):
-            made_table = made_table.append_column(each.name, pa.array(units[each.name]))
-        yield made_table
+        units = made.units
+        records = release_table(material.plan, units, made.measured.design.n_records)
+        for each in (each for each in material.plan.attributes if each.slot > 0):
+            records = records.append_column(each.name, pa.array(units[each.name]))
+        yield records
 
 
 def _measured(material: Material) -> RoundSums:

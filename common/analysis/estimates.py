@@ -5,6 +5,7 @@ out by `common.analysis.answers`. Each product has its own (`common.analysis.mas
 `common.analysis.synthetic`).
 """
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -39,6 +40,38 @@ class Interval:
 
     def __post_init__(self) -> None:
         check_confidence(self.confidence)
+
+
+@dataclass(frozen=True, slots=True)
+class Formula:
+    """A model as analysts write it."""
+
+    response: str
+    """A time, if there is an event."""
+    event: str
+    """Empty but for survival."""
+    regressors: tuple[str, ...]
+
+
+_SURVIVAL = re.compile(r"Surv\(\s*([^(),]+?)\s*,\s*([^(),]+?)\s*\)")
+
+
+def read_formula(text: str) -> Formula:
+    """Read a model such as "ill ~ age + ward" or "Surv(months, died) ~ age + ward".
+
+    Raises:
+        UsageError: If it is not a formula.
+    """
+    response, tilde, regressors = (part.strip() for part in text.partition("~"))
+    survival = _SURVIVAL.fullmatch(response)
+    names = tuple(part.strip() for part in regressors.split("+"))
+    if not (tilde and response and all(names)) or (response.startswith("Surv(") and not survival):
+        raise UsageError(
+            f"{text!r} is not a formula", 'for example "ill ~ age + ward", or "Surv(months, died) ~ age"'
+        )
+    if survival:
+        return Formula(survival[1], survival[2], names)
+    return Formula(response, "", names)
 
 
 class Estimates(ABC):
@@ -208,18 +241,23 @@ class Estimates(ABC):
         event: str,
         at: float | Sequence[float] = (),
         *,
+        by: str = "",
         confidence: float = 0.95,
         population: bool = False,
     ) -> "pd.DataFrame":
         """Return the share that has had no event, by time (Kaplan and Meier 1958).
 
+        With groups, `attrs["log_rank"]` of the answer has statistic, degrees of freedom and p-value of the
+        log-rank test, for whom the records are a sample of.
+
         Args:
             time: A number without missing values.
             event: A boolean, or a category of two labels.
             at: Times; empty for those that the release shows best.
+            by: An attribute whose bins are groups; it needs time and event that were counted together.
         """
         Interval(confidence, population)
-        raise self._refusal("survival has", [time, event])
+        raise self._refusal("survival has", time, event, [by] if by else [])
 
     def cox(
         self,
@@ -230,14 +268,23 @@ class Estimates(ABC):
         confidence: float = 0.95,
         population: bool = False,
     ) -> "pd.DataFrame":
-        """Refuse hazard ratios: they are relations of three attributes, time, event and regressor."""
-        Interval(confidence, population)
-        raise self._refusal("hazard ratios have", [time, event, *names_of(on)])
+        """Return a Cox regression, a line of log hazard ratios per regressor, as `regress` does.
 
-    def _refusal(self, what: str, names: Sequence[str]) -> UsageError:
-        for name in names:
+        Args:
+            time: A number without missing values.
+            event: A boolean, or a category of two labels, counted together with the time.
+            on: The regressors: other attributes.
+        """
+        Interval(confidence, population)
+        raise self._refusal("hazard ratios have", time, event, names_of(on))
+
+    def _refusal(self, what: str, time: str, event: str, others: Sequence[str]) -> UsageError:
+        for name in (time, event, *others):
             self.attribute(name)
-        hint = "regress the event with logistic; a synthetic release has survival without groups"
+        hint = (
+            "regress the event with logistic; or ask for a synthetic release that counts both together: "
+            f"--together {time}:{event}"
+        )
         return UsageError(f"{what} no true intervals here: {self.of_three}", hint)
 
     def _model(self, response: str, on: str | Sequence[str]) -> list[str]:
@@ -253,13 +300,14 @@ class Estimates(ABC):
         """Return why a model has no true intervals; empty if it has them.
 
         Args:
-            formula: Such as "ill ~ age + ward".
+            formula: Such as "ill ~ age + ward", or "Surv(months, died) ~ age + ward".
         """
-        response, tilde, regressors = (part.strip() for part in formula.partition("~"))
-        if not tilde:
-            raise UsageError(f"{formula!r} is not a formula", 'for example "ill ~ age + ward"')
-        on = [part.strip() for part in regressors.split("+")]
+        model = read_formula(formula)
+        response, on = model.response, model.regressors
         try:
+            if model.event:
+                self.cox(response, model.event, on)
+                return ""
             ask = self.logistic if self.attribute(response).is_categorical else self.regress
             ask(response, on)
         except UsageError as problem:

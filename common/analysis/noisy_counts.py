@@ -11,6 +11,9 @@ the variance w·C·w.
 *An attribute that follows another one* was not counted: its counts are sums of those of the other one, with
 their covariance.
 
+*Attributes that were counted together* are one attribute here. Counts of one of both are sums of its counts,
+with their covariance; a table of pairs is that of both with another one.
+
 *Two attributes.* The counts of a table get equal shares of what they lack to n: the same with one round.
 
 *Means.* Values are in the middle of their part, on a logarithmic scale in the geometric middle. An interval
@@ -49,6 +52,7 @@ import numpy as np
 from common.arrays import Float64Array, Int64Array
 from common.errors import UsageError
 from common.model.schema import Attribute
+from common.model.together import Joint, joint_name, modelled_names, parts_of
 from common.release.counts import bin_texts, counts_table, range_texts
 from common.synthesis.accounting import Kind
 from common.synthesis.binning import Binning
@@ -146,7 +150,14 @@ class NoisyCounts:
         self._design, self.measured = measured.design, measured
         self._following = {each.name: each for each in following}
         self._estimated: dict[int, Parts] = {}
-        self._places = {attribute.name: place for place, attribute in enumerate(self._design.attributes)}
+        attributes = self._design.attributes
+        self.attributes = tuple(part for each in attributes for part in parts_of(each))
+        """All that are released and not derived."""
+        places = {attribute.name: place for place, attribute in enumerate(attributes)}
+        # Of attributes that were counted together, the place of the joint one, which has a name of its own.
+        self._places = {name: places[of] for name, of in modelled_names(attributes).items()}
+        self._joint = {name: place for name, place in places.items() if name not in self._places}
+        self._own = {attribute.name: attribute for attribute in self.attributes}
 
     def __repr__(self) -> str:
         n_counts = sum(sums.size for sums in self.measured.sums)
@@ -185,7 +196,7 @@ class NoisyCounts:
             attribute, parts = self._one_way(first)
             index = pd.Index(range_texts(attribute, parts.first, parts.last), name=first)
             return _lines(index, "count", parts.counts, np.sqrt(parts.covariance.diagonal()), reach)
-        (i, j), counts, variance = self.counted(self.place(first), self.place(second))
+        (i, j), counts, variance = self.counted(*map(self.place_in_table, (first, second)))
         texts = {
             place: bin_texts(self._design.attributes[place], self.measured.binnings[place])
             for place in (i, j)
@@ -194,6 +205,7 @@ class NoisyCounts:
         pairs = pd.MultiIndex.from_product([texts[i], texts[j]], names=names)
         errors = np.full(counts.size, sqrt(variance * (1 - 1 / counts.size)))
         lines = _lines(pairs, "count", counts.ravel(), errors, reach)
+        first = self._design.attributes[self.place_in_table(first)].name
         return lines if names[0] == first else lines.swaplevel().sort_index(level=0, sort_remaining=False)
 
     def proportions(self, first: str, second: str | None = None, confidence: float = 0.95) -> "pd.DataFrame":
@@ -260,18 +272,17 @@ class NoisyCounts:
         """
         import pandas as pd
 
-        reach, places = self.reach(confidence), [self.place(name) for name in self._numeric(names)]
-        kept = [place for place in places if not self._design.attributes[place].unplaced]
-        if names and kept != places:
+        reach, asked = self.reach(confidence), self._numeric(names)
+        kept = [name for name in asked if not self.attribute(name).unplaced]
+        if names and kept != asked:
             raise UsageError(
                 "an attribute has missing values, which no correlation allows for", "leave it out"
             )
         lines = {}
-        for i, j in combinations(sorted(kept), 2):
-            hidden = not names and (self._bins_of(i) is None or self._bins_of(j) is None)
-            if (i, j) in self._design.pairs and not hidden:
-                key = self._design.attributes[i].name, self._design.attributes[j].name
-                lines[key] = self._correlation(i, j)
+        for one, other in combinations(sorted(kept, key=lambda name: self._places[name]), 2):
+            hidden = not names and (self._bins_of(one) is None or self._bins_of(other) is None)
+            if (self._places[one], self._places[other]) in self._design.pairs and not hidden:
+                lines[one, other] = self._correlation(one, other)
         if not lines:
             raise UsageError(
                 "no pair of these attributes was counted, or noise hides how much their values differ",
@@ -285,10 +296,11 @@ class NoisyCounts:
             **{column: table[column].clip(-1, 1) for column in ("correlation", "low", "high")}
         )
 
-    def _correlation(self, i: int, j: int) -> tuple[float, float, float]:
+    def _correlation(self, first: str, second: str) -> tuple[float, float, float]:
         """Return the correlation of bin means, of values, and the standard error of the latter."""
         n_records = self._design.n_records
-        (one, other), (_, counts, variance) = (self._varying(i), self._varying(j)), self.counted(i, j)
+        one, other = self._varying(first), self._varying(second)
+        _, counts, variance = self.counted(self._places[first], self._places[second])
         shares = counts / n_records
         away = [one.means - one.mean, other.means - other.mean]
         grouped = float(away[0] @ shares @ away[1]) / (one.deviation * other.deviation)
@@ -303,29 +315,43 @@ class NoisyCounts:
         kept = one.between * other.between
         found, slope = ungrouped(grouped, kept)
         error = sqrt(noise) / slope
-        if any(self._design.attributes[place].is_logarithmic for place in (i, j)):
+        if any(self._own[name].is_logarithmic for name in (first, second)):
             # Relations with heavy tails need not go on within wide bins.
             return grouped, (found + grouped) / 2, sqrt(error**2 + (found - grouped) ** 2 / 12)
         return grouped, found, error
 
-    def _varying(self, place: int) -> "_Binned":
-        binned = self._bins_of(place)
+    def _varying(self, name: str) -> "_Binned":
+        binned = self._bins_of(name)
         if binned is None:
-            name = self._design.attributes[place].name
             raise UsageError(f"noise hides how much the values of {name} differ", "leave it out")
         return binned
 
-    def _bins_of(self, place: int) -> "_Binned | None":
+    def _bins_of(self, name: str) -> "_Binned | None":
+        place = self._places[name]
         parts, binning = self._parts(place), self.measured.binnings[place]
-        middles = part_middles(self._design.attributes[place], parts.first, parts.last)
+        first, last = (self.own_codes(name, codes) for codes in (parts.first, parts.last))
+        middles = part_middles(self._own[name], first, last)
         return _Binned.of(parts, middles, binning, self._design.n_records)
+
+    def own_codes(self, name: str, codes: Int64Array) -> Int64Array:
+        """Return the codes of an attribute in codes of the one that it was counted as."""
+        counted = self._design.attributes[self._places[name]]
+        if not isinstance(counted, Joint):
+            return codes
+        size = counted.first.n_values
+        return codes % size if name == counted.first.name else codes // size
 
     def _one_way(self, name: str) -> tuple[Attribute, Parts]:
         """Return an attribute and its counts, also of one that follows another."""
         if (following := self._following.get(name)) is not None:
             return following, derived_parts(following, *self._one_way(following.base))
+        if (joint := self._joint.get(name)) is not None:
+            return self._design.attributes[joint], self._parts(joint)
         place = self.place(name)
-        return self._design.attributes[place], self._parts(place)
+        counted, parts = self._design.attributes[place], self._parts(place)
+        if not isinstance(counted, Joint):
+            return counted, parts
+        return self._own[name], _marginal(parts, self.own_codes(name, parts.first), counted, name)
 
     def _parts(self, place: int) -> Parts:
         if place not in self._estimated:
@@ -361,8 +387,38 @@ class NoisyCounts:
             "`pairs` has those that were; for others there are only the records",
         )
 
+    def attribute(self, name: str) -> Attribute:
+        """Return an attribute that was counted; raises UsageError as `place`."""
+        self.place(name)
+        return self._own[name]
+
+    def together(self, first: str, second: str) -> tuple[int, Joint] | None:
+        """Return the attribute that two were counted as, in this order, and its number; None for none."""
+        place = self._joint.get(joint_name((first, second)))
+        counted = None if place is None else self._design.attributes[place]
+        return None if place is None or not isinstance(counted, Joint) else (place, counted)
+
+    def place_in_table(self, name: str) -> int:
+        """Return the number of an attribute that tables of pairs have.
+
+        Raises:
+            UsageError: If they have it with another one, or not at all.
+        """
+        if name in self._joint:
+            return self._joint[name]
+        counted = self._design.attributes[self.place(name)]
+        if counted.name != name:
+            raise UsageError(
+                f"{name!r} was counted together with another attribute", f"ask for {counted.name!r}"
+            )
+        return self._places[name]
+
     def place(self, name: object) -> int:
-        """Return the number of an attribute; raises UsageError if it was not counted."""
+        """Return the number of what an attribute was counted as.
+
+        Raises:
+            UsageError: If it was not counted.
+        """
         if not isinstance(name, str):
             raise UsageError(f"{name!r} is not the name of an attribute", "name one attribute")
         if name in self._following:
@@ -377,10 +433,10 @@ class NoisyCounts:
 
     def _numeric(self, names: str | Sequence[str]) -> list[str]:
         if not names:
-            return [attribute.name for attribute in self._design.attributes if _is_numeric(attribute)]
+            return [attribute.name for attribute in self.attributes if _is_numeric(attribute)]
         asked = [names] if isinstance(names, str) else list(names)
         for name in asked:
-            attribute = self._following.get(name) or self._design.attributes[self.place(name)]
+            attribute = self._following.get(name) or self.attribute(name)
             if not _is_numeric(attribute):
                 raise UsageError(f"attribute {name!r} is a category", "leave it out")
         return asked
@@ -393,6 +449,27 @@ class NoisyCounts:
         laplace = -log(1 - confidence) / sqrt(2)
         exact = self._design.budgets[0].kind is Kind.GAUSSIAN
         return normal if exact else max(normal, laplace)
+
+
+def _marginal(parts: Parts, own: Int64Array, joint: Joint, name: str) -> Parts:
+    """Return the counts of one of two attributes that were counted together.
+
+    Args:
+        parts: Of the joint attribute.
+        own: The first code of the attribute in each part.
+    """
+    first = name == joint.first.name
+    n_values, n_blocks = joint.first.n_values, joint.second.n_values
+    blocks = parts.first // n_values
+    # Where parts begin in every block.
+    starts = np.arange(n_blocks)
+    if first:
+        starts, held = np.unique(own, return_counts=True)
+        starts = starts[held == n_blocks]
+    where = np.searchsorted(starts, own if first else blocks, side="right") - 1
+    sums = np.equal.outer(np.arange(starts.size), where).astype(np.float64)
+    last = np.append(starts[1:], n_values if first else n_blocks) - 1
+    return Parts(starts, last, sums @ parts.counts, sums @ parts.covariance @ sums.T)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ from common.errors import UsageError
 from common.model.events import EVENT_COLUMN
 from common.model.plan import is_trial
 from common.model.schema import Attribute
+from common.model.together import parts_of, to_codes
 from common.planning.synthetic import design_of
 from common.release.beside import beside
 from common.release.counts import measured_in
@@ -165,10 +166,11 @@ class Release:
             units = fold(events, self._event_units, self.table.num_rows)
         units |= {
             each.name: to_units(each, self.table.column(each.name)).to_numpy()
-            for each in attributes
+            for attribute in attributes
+            for each in parts_of(attribute)
             if each.name not in units
         }
-        return SyntheticEstimates(self.counts, [units[each.name] - each.lower for each in attributes])
+        return SyntheticEstimates(self.counts, to_codes(attributes, units))
 
     @cached_property
     def _masked(self) -> MaskedEstimates:

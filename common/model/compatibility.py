@@ -54,6 +54,9 @@ FEATURES: Mapping[str, Feature] = {
         "0.2.0",
         lambda plan: plan.synthesis is not None and (plan.linking.intersects or plan.numbers_persons),
     ),
+    "synthetic-together": Feature(
+        "0.2.0", lambda plan: plan.synthesis is not None and bool(plan.synthesis.together)
+    ),
     "union": Feature("0.2.0", lambda plan: plan.linking.unites),
     **{each.feature: Feature(each.since, partial(_declares, each)) for each in PROPERTIES if each.feature},
 }

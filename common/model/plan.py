@@ -35,6 +35,7 @@ from common.model.schema import (
 )
 from common.model.structural_zeros import StructuralZero
 from common.model.task import Assignment, PlannedAttribute, Task
+from common.model.together import fault_of_together, modelled, modelled_names, modelled_pairs
 
 RELEASE_ID = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9])?")
 """What a release may be called: it names a folder, a database key and a path in messages."""
@@ -96,6 +97,7 @@ MOST_AUDIT_DAYS = 3650
 """Ten years, the longest duration of any setting."""
 _COUNTED = 2
 """One-way counts, and tables of pairs."""
+_PAIR = 2
 
 
 def is_trial(release: str) -> bool:
@@ -168,6 +170,8 @@ class Synthesis(Document):
     """What no record is, by the rules that the owners declare."""
     pairs: tuple[tuple[str, ...], ...] = field(default=(), metadata=OMITTED)
     """Names of the pairs of attributes whose tables are counted, in the order of the plan; empty: all."""
+    together: tuple[tuple[str, ...], ...] = field(default=(), metadata=OMITTED)
+    """Names of two attributes each that are counted as one, in the order of the plan by the first ones."""
     stated_zeros: tuple[StructuralZero, ...] = field(default=(), metadata=OMITTED)
     """What no record is, by facts that the operator states."""
     stated_following: tuple[str, ...] = field(default=(), metadata=OMITTED)
@@ -288,11 +292,22 @@ class Plan(Document):
     def _check_facts(self, synthesis: Synthesis) -> None:
         if fault_of_rules(self.structural_zeros, self.attributes):
             raise ValueError("the structural zeros are about the attributes of the release")
-        if self.synthesis is not None and self.synthesis.pairs:
+        names = [each.name for each in self.attributes]
+        if synthesis.pairs:
             # One order, in which noise and counters are laid out.
-            named, every = set(self.synthesis.pairs), combinations([each.name for each in self.attributes], 2)
-            if self.synthesis.pairs != tuple(pair for pair in every if pair in named):
+            named, every = set(synthesis.pairs), combinations(names, 2)
+            if synthesis.pairs != tuple(pair for pair in every if pair in named):
                 raise ValueError("pairs are of the release's attributes, in their order, and named once")
+        if any(len(pair) != _PAIR for pair in synthesis.together):
+            raise ValueError("two attributes each are counted together")
+        group_of = {name: task.group for task in self.tasks for name in task.names}
+        if fault := fault_of_together(synthesis.together, self.attributes, group_of):
+            raise ValueError(fault)
+        firsts = [first for first, _ in synthesis.together]
+        if firsts != [name for name in names if name in firsts]:
+            raise ValueError("attributes are counted together in the order of the release")
+        if any(set(pair) <= set(both) for pair in synthesis.pairs for both in synthesis.together):
+            raise ValueError("attributes that are counted together are no pair")
         stated = synthesis.stated_following
         if len(set(stated)) != len(stated) or not {each.name for each in self.following}.issuperset(stated):
             raise ValueError("what follows by stated facts are attributes of the release, each named once")
@@ -348,12 +363,13 @@ class Plan(Document):
         """Names of the pairs of attributes whose tables are counted; none of a masked release."""
         if self.synthesis is None:
             return ()
-        every: Iterable[tuple[str, ...]] = combinations((each.name for each in self.attributes), 2)
-        if self.events is not None:
-            every = (tuple(self.attributes[place].name for place in pair) for pair in self.events.pairs)
+        counted = modelled(self.attributes, self.synthesis.together)
+        if self.events is not None and not self.synthesis.pairs:
+            return tuple(tuple(counted[place].name for place in pair) for pair in self.events.pairs)
         at = [each.name for each in self.presence]
         # Of two groups, who is at both follows from their sizes.
-        return (self.synthesis.pairs or tuple(every)) + (tuple(combinations(at, 2)) if len(at) > 2 else ())
+        among = tuple(combinations(at, 2)) if len(at) > 2 else ()
+        return modelled_pairs(counted, self.synthesis.pairs) + among
 
     @property
     def product(self) -> Product:
@@ -425,6 +441,18 @@ class Plan(Document):
     def events(self) -> EventTable | None:
         """The events of persons, which are released as a table of their own; None if there are none."""
         return EventTable.of(self.attributes)
+
+    @cached_property
+    def modelled(self) -> tuple[Attribute, ...]:
+        """The attributes that are counted, two that are counted together as one."""
+        return self.counted if self.synthesis is None else modelled(self.counted, self.synthesis.together)
+
+    @cached_property
+    def group_of(self) -> dict[str, int]:
+        """The group of owners of every counted attribute, by name."""
+        groups = {name: task.group for task in self.tasks for name in task.names}
+        of_joint = {modelled_names(self.modelled)[name]: group for name, group in groups.items()}
+        return of_joint | {each.name: group for group, each in enumerate(self.presence)}
 
     @cached_property
     def released(self) -> tuple[Attribute, ...]:

@@ -457,6 +457,16 @@ class ReleaseArguments:
         ),
     ] = ()  # fmt: skip
     """Names of both attributes of each; empty for all pairs."""
+    together: Annotated[
+        tuple[tuple[str, ...], ...],
+        Argument(
+            "With --product synthetic: count two attributes as one, such as a time and its event.",
+            parse_pairs, _tuples, metavar="A:B,C:D", kind=Kind.NAMES, label="Attributes counted together",
+            hint="months:died allows survival by groups and hazard ratios. The second one has few values.",
+            product=Product.SYNTHETIC,
+        ),
+    ] = ()  # fmt: skip
+    """Names of both attributes of each."""
     facts: Annotated[
         Facts,
         Argument(
@@ -631,7 +641,7 @@ class ReleaseArguments:
         """Return the arguments as JSON-serialisable values."""
         document = {each.name: _stored(getattr(self, each.name)) for each in fields(self) if each.init}
         # The version before reads documents without these.
-        for name in ("anyway", "product", "delta", "colluding", "pairs", "facts", "audit", "permit", "duo"):
+        for name in _LATER:
             if getattr(self, name) == DEFAULTS[name]:
                 del document[name]
         return document
@@ -655,6 +665,11 @@ DEFAULTS: Mapping[str, Any] = {
     each.name: each.default for each in fields(ReleaseArguments) if each.default is not MISSING
 }
 """What an argument is that is left out."""
+
+
+_LATER = (
+    "anyway", "product", "delta", "colluding", "pairs", "together", "facts", "audit", "permit", "duo"
+)  # fmt: skip
 
 
 def _stored(value: Any) -> Any:

@@ -63,7 +63,7 @@ def make_plan(
     synthesis = None
     if arguments.product is Product.SYNTHETIC:
         synthesis = replace(
-            _synthesis(arguments, schemas, _in_order(arguments, groups)),
+            _synthesis(arguments, schemas, groups),
             stated_zeros=zeros,
             stated_following=tuple(each.name for each in stated),
         )
@@ -147,18 +147,24 @@ def _counted(
 
 
 def _synthesis(
-    arguments: ReleaseArguments, schemas: Mapping[str, Schema], attributes: Sequence[Attribute]
+    arguments: ReleaseArguments, schemas: Mapping[str, Schema], groups: Sequence[Sequence[Attribute]]
 ) -> Synthesis:
     """Return how a synthetic release is made.
 
+    Args:
+        groups: The counted attributes of every group of owners.
+
     Raises:
-        UsageError: If more owners may collude than there are others, or a pair names other attributes.
+        UsageError: If more owners may collude than there are others, a pair names other attributes, or some
+            cannot be counted together.
     """
     # It brings numpy, which nothing else of a plan needs.
-    from common.planning.synthetic import named_pairs, stated_records
+    from common.planning.synthetic import attributes_together, named_pairs, stated_records
     from common.synthesis.schedule import budget_split
 
+    attributes = _in_order(arguments, groups)
     names = [each.name for each in attributes]
+    group_of = {each.name: number for number, group in enumerate(groups) for each in group}
     n_owners, colluding = max(map(len, arguments.groups)), arguments.colluding
     if colluding is None:
         colluding = default_colluding(n_owners)
@@ -171,6 +177,7 @@ def _synthesis(
     return Synthesis(
         colluding, split, arguments.delta, rules_of(tuple(dict.fromkeys(rules)), names),
         named_pairs(arguments.pairs, names), audit_days=arguments.audit,
+        together=attributes_together(arguments.together, attributes, group_of, arguments.pairs),
     )  # fmt: skip
 
 

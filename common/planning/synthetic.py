@@ -18,6 +18,7 @@ from common.model.presence import ABSENT
 from common.model.privacy import plain
 from common.model.schema import Attribute, Schema, rule_codes
 from common.model.task import Modelled
+from common.model.together import fault_of_together, joint_ranges
 from common.planning.arguments import check_countable
 from common.synthesis.accounting import FLOOR, default_colluding, zcdp_rho
 from common.synthesis.binning import FEWEST_LABELS
@@ -61,11 +62,9 @@ def design_of(plan: Plan, n_records: int | None = None) -> Design:
     synthesis = plan.synthesis
     if synthesis is None:
         raise ValueError("the plan is not that of a synthetic release")
-    group_of = {name: task.group for task in plan.tasks for name in task.names}
-    group_of |= {each.name: group for group, each in enumerate(plan.presence)}
     across = plan.n_groups > 1
-    places = {each.name: place for place, each in enumerate(plan.counted)}
-    owner_groups = tuple(group_of[each.name] for each in plan.counted) if across else ()
+    places = {each.name: place for place, each in enumerate(plan.modelled)}
+    owner_groups = tuple(plan.group_of[each.name] for each in plan.modelled) if across else ()
     presence = tuple(places[each.name] for each in plan.presence)
     alone = [place for place, each in enumerate(plan.attributes) if presence and not each.keeps_missing]
     delta = synthesis.delta
@@ -74,21 +73,26 @@ def design_of(plan: Plan, n_records: int | None = None) -> Design:
     elif delta:
         # Owners state rounded numbers, which can add up to half of the records: then δ is smaller.
         delta = min(delta, largest_delta(n_records))
+    names = [each.name for each in plan.attributes]
+    rules = [
+        joint_ranges({names[place]: ranges for place, ranges in codes.items()}, plan.modelled)
+        for codes in (rule_codes(each, plan.attributes) for each in plan.structural_zeros)
+    ]
     return Design(
-        plan.counted,
+        plan.modelled,
         n_records,
         plan.epsilon,
         delta,
         owners=tuple(map(len, plan.groups)),
         colluding=synthesis.colluding,
         rules=(
-            *(rule_codes(each, plan.attributes) for each in plan.structural_zeros),
+            *rules,
             *(presence_rules(plan.counted, owner_groups, presence, alone) if presence else ()),
         ),
         split=synthesis.split,
         named_pairs=tuple(
             tuple(map(places.__getitem__, pair))
-            for pair in (plan.counted_pairs if presence else synthesis.pairs)
+            for pair in (plan.counted_pairs if presence or synthesis.pairs else ())
         ),
         owner_groups=owner_groups,
         presence=presence,
@@ -128,6 +132,37 @@ def named_pairs(pairs: Sequence[Sequence[str]], names: Sequence[str]) -> tuple[t
         )
     numbered = sorted(tuple(sorted(map(places.__getitem__, pair))) for pair in pairs)
     return tuple(tuple(names[place] for place in pair) for pair in numbered)
+
+
+def attributes_together(
+    pairs: Sequence[Sequence[str]],
+    attributes: Sequence[Attribute],
+    group_of: Mapping[str, int],
+    named: Sequence[Sequence[str]],
+) -> tuple[tuple[str, ...], ...]:
+    """Return which attributes are counted together, in the order of a release.
+
+    Args:
+        pairs: Names of two attributes each.
+        attributes: All that are counted.
+        group_of: The group of owners of each, by name.
+        named: Names of the pairs whose tables are counted; empty for all.
+
+    Raises:
+        UsageError: If some cannot be counted together.
+    """
+    if fault := fault_of_together(pairs, attributes, group_of):
+        raise UsageError(
+            fault,
+            "name two attributes of one owner, the one with few values second: --together months:died",
+        )
+    if both := [pair for pair in pairs if any(set(pair) == set(other) for other in named)]:
+        raise UsageError(
+            f"{both[0][0]!r} and {both[0][1]!r} are counted together, and are no pair",
+            "leave them out of --pairs",
+        )
+    places = {each.name: place for place, each in enumerate(attributes)}
+    return tuple(sorted(map(tuple, pairs), key=lambda pair: places[pair[0]]))
 
 
 def own_design(
@@ -394,6 +429,11 @@ def _check_union(plan: Plan) -> None:
             "attributes: each would learn which of its persons others have",
             "choose --layout vertical, or --on-mismatch intersect",
         )
+    if plan.synthesis is not None and plan.synthesis.together:
+        raise UsageError(
+            "attributes of persons whom their owner may lack cannot be counted together",
+            "leave --together out, or choose --on-mismatch intersect",
+        )
     if plan.passes:
         raise UsageError(
             "a release states how many persons match keys link, and noise is to hide who is at two owners",
@@ -430,7 +470,7 @@ def check_synthetic(plan: Plan) -> None:
             "a synthetic release needs data in which a person has one record",
             "an owner declares max_records_per_person to be more: it has to make one record of each person",
         )
-    _check_attributes(plan.counted)
+    _check_attributes(plan.modelled)
     if plan.delta and plan.linking.max_overlap > 1:
         raise UsageError(
             "with a delta, no person can be at several owners: what all of its records together lose is not "

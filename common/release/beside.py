@@ -15,6 +15,7 @@ from common.errors import IntegrityError
 from common.model.fragment import n_records
 from common.model.plan import Plan
 from common.model.rounds import N_ZEROS, NUMBER_BYTES
+from common.model.together import to_codes
 from common.planning.synthetic import design_of
 from common.release.counts import COUNTS_FILE, check_drawn, measured_in
 from common.release.data_files import DATA_FILES, read_counts
@@ -92,7 +93,7 @@ class _Counts(Beside):
         return _Drawn(evidence)
 
     def counts(self, folder: Path, plan: Plan) -> pa.Table:
-        return read_counts(folder / COUNTS_FILE, plan.counted)
+        return read_counts(folder / COUNTS_FILE, plan.modelled)
 
 
 def beside(plan: Plan) -> Beside:
@@ -105,24 +106,23 @@ class _Drawn(RecordsCheck):
 
     def __init__(self, evidence: Evidence) -> None:
         self._evidence = evidence
-        self._lowest = {attribute.name: attribute.lower for attribute in evidence.plan.counted}
-        self._codes: dict[str, list[Int64Array]] = {
+        self._units: dict[str, list[Int64Array]] = {
             each.name: [] for each in evidence.plan.counted if each.slot <= 0
         }
 
     def add(self, units: Mapping[str, Int64Array]) -> None:
-        for name, pieces in self._codes.items():
-            pieces.append(units[name] - self._lowest[name])
+        for name, pieces in self._units.items():
+            pieces.append(units[name])
 
     def check(self, folder: Path, hint: str, due: Check) -> None:
         plan, addendum, rounds = self._evidence.plan, self._evidence.addendum, self._evidence.rounds
-        counts = read_counts(folder / COUNTS_FILE, plan.counted)
+        counts = read_counts(folder / COUNTS_FILE, plan.modelled)
         with step("the plan", hint):
             design = design_of(plan, n_records(plan, addendum))
             check_design(design)
-        held = {name: np.concatenate(pieces) for name, pieces in self._codes.items()}
-        held |= self._slots(folder, held, hint)
-        codes = [held.pop(name) for name in self._lowest]
+        units = {name: np.concatenate(pieces) for name, pieces in self._units.items()}
+        self._units.clear()
+        codes = to_codes(plan.modelled, units | self._slots(folder, units, hint))
         seed = measured_in(design, counts, plan.groups).seed.hex()
         made = check_drawn(design, seed, counts, codes, due)
         with step("the rounds", hint):
@@ -132,12 +132,12 @@ class _Drawn(RecordsCheck):
             if attached != [addendum.digest, zeros, *sums]:
                 raise IntegrityError(f"what the aggregator signed is not what {COUNTS_FILE} has")
 
-    def _slots(self, folder: Path, codes: Mapping[str, Int64Array], hint: str) -> dict[str, Int64Array]:
-        """Return the codes of the slots of events, which every file of events has alike."""
+    def _slots(self, folder: Path, units: Mapping[str, Int64Array], hint: str) -> dict[str, Int64Array]:
+        """Return the values of the slots of events, which every file of events has alike."""
         events, read = self._evidence.plan.events, dict[str, Int64Array]()
         if events is None:
             return {}
-        number = codes[events.attributes[events.number].name]
+        number = units[events.attributes[events.number].name]
         for name in event_files(events, DATA_FILES):
             if (folder / name).is_file():
                 with step(name, hint):
@@ -147,5 +147,4 @@ class _Drawn(RecordsCheck):
                     ):
                         raise IntegrityError("it has other events than the other file of events")
                 read = columns
-        units = fold(events, read, number.size)
-        return {name: values - self._lowest[name] for name, values in units.items()}
+        return fold(events, read, number.size)

@@ -32,6 +32,7 @@ from common.check import Check, unchecked
 from common.errors import IntegrityError
 from common.model.plan import Plan
 from common.model.schema import Attribute
+from common.model.together import Joint
 from common.planning.synthetic import MEAN_DEVIATION, design_of
 from common.synthesis.binning import Binning
 from common.synthesis.keystream import Keystream
@@ -153,6 +154,9 @@ def leaf_texts(attribute: Attribute, edges: Int64Array) -> list[str]:
 def range_texts(attribute: Attribute, first: Int64Array, last: Int64Array) -> list[str]:
     """Return ranges of an attribute's values in words; they are given by their first and last codes."""
     ranges = zip(first.tolist(), last.tolist(), strict=True)
+    if isinstance(attribute, Joint) and not attribute.is_categorical:
+        own = range_texts(attribute.first, *(each % attribute.first.n_values for each in (first, last)))
+        return [f"{text}, {attribute.block_text(int(code))}" for text, code in zip(own, first, strict=True)]
     return [
         _value_text(attribute, start)
         if start == end

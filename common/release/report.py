@@ -123,7 +123,7 @@ def _relations(
     errors = {
         frozenset(pair): error for pair, error in pair_errors(counts, document["totals"]["records"]).items()
     }
-    names = [attribute.name for attribute in plan.counted]
+    names = [attribute.name for attribute in plan.modelled]
 
     def pair_cell(one: str, other: str) -> ShownPair | None:
         error = errors.get(frozenset((one, other)))

@@ -73,9 +73,8 @@ def records_table(made: SyntheticRelease, following: Sequence[Attribute] = ()) -
     design = made.measured.design
     cost = cost_text(design.epsilon, design.delta)
     how = f"made of noisy counts, {cost} for the whole record"
-    units = {each.name: codes + each.lower for each, codes in zip(design.attributes, made.codes, strict=True)}
     released = with_derived(design.attributes, following)
-    columns = columns_of(released, units)
+    columns = columns_of(released, made.units)
     return pa.table(
         columns, schema=pa.schema([describe_field(each, each.origin or how) for each in released])
     )

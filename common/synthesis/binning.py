@@ -17,6 +17,7 @@ from common.arrays import BoolArray, Int64Array
 from common.errors import UsageError
 from common.model.counts import whole_counts
 from common.model.schema import Attribute
+from common.model.together import Joint
 from common.synthesis.histogram import GRAIN, Histogram, stands_alone
 
 Attributes: TypeAlias = tuple[int, ...]
@@ -92,7 +93,10 @@ def binning_of(
         variance: Of one noisy count of a table.
         sides: As `separated` returns them: parts of different sides are never in one bin, `(n_parts,)`.
     """
-    noise = float(histogram.variance.max())
+    noise, blocks = float(histogram.variance.max()), np.zeros(histogram.counts.size, dtype=np.int64)
+    if isinstance(attribute, Joint):
+        blocks = histogram.edges[:-1] // attribute.first.n_values
+        sides = sides * attribute.second.n_values + blocks
     if attribute.is_categorical:
         least = GRAIN * isqrt(int(9 * max(noise, variance)))
         labels = _by_weight(histogram.counts, max(most, FEWEST_LABELS), least, sides)
@@ -102,7 +106,7 @@ def binning_of(
         sides = (2 * sides + alone) * (alone.size + 1) + np.where(alone, np.arange(alone.size), 0)
         few = FEW_VALUES if histogram.counts.size <= FEW_VALUES else 0
         enough = max(2, int(histogram.counts.sum()) // GRAIN // max(isqrt(int(9 * noise)), 1))
-        labels = _by_order(histogram.counts, max(min(most, enough), few), sides)
+        labels = _by_block(histogram.counts, max(min(most, enough), few), sides, blocks)
     return Binning(histogram, labels, int(labels.max()) + 1)
 
 
@@ -115,6 +119,18 @@ def _by_weight(counts: Int64Array, most: int, least: int, sides: Int64Array) -> 
     # A name for every bin: the label itself, or the rest of its side.
     names = np.where(own, np.arange(counts.size), counts.size + sides)
     return np.unique(names, return_inverse=True)[1].astype(np.int64)
+
+
+def _by_block(counts: Int64Array, most: int, sides: Int64Array, blocks: Int64Array) -> Int64Array:
+    """Return bins of about equal counts; the number of bins of a block is as the root of its count."""
+    whole = [isqrt(max(int(counts[blocks == each].sum()), 0)) for each in np.unique(blocks)]
+    labels, n_bins = np.empty(counts.size, dtype=np.int64), 0
+    for block, root in enumerate(whole):
+        inside = blocks == block
+        share = max((2 * most * root + sum(whole)) // (2 * max(sum(whole), 1)), 1)
+        labels[inside] = n_bins + _by_order(counts[inside], share, sides[inside])
+        n_bins = int(labels[inside][-1]) + 1
+    return labels
 
 
 def _by_order(counts: Int64Array, most: int, sides: Int64Array) -> Int64Array:

@@ -25,12 +25,15 @@ import numpy as np
 from common.arrays import BoolArray, Float64Array, Int64Array
 from common.model.counts import nearest_counts, whole_counts
 from common.model.schema import Attribute
+from common.model.together import Joint, parts_of
 
 GRAIN = 2**10
 """The unit of counts after post-processing: a record has this many grains."""
 FULL_RESOLUTION = 128
 """Attributes of at most so many values are counted value by value, and so are all categories."""
 PARTS = 16
+_MOST_IN_BLOCK = 64
+"""Most parts of a block of a joint attribute in its second level."""
 _EMPTY, _MOST_EMPTIED = 1.5, 0.05
 """A half of an interval is empty if its count is below so many standard deviations of its noise, but not
 above this share of the records: with few records, noise alone would decide."""
@@ -57,8 +60,9 @@ def attribute_weights(attributes: Sequence[Attribute]) -> list[Decimal]:
 
 
 def is_wide(attribute: Attribute) -> bool:
-    """Whether an attribute is counted in parts."""
-    return not attribute.is_categorical and attribute.n_values > FULL_RESOLUTION
+    """Return True if an attribute is counted in parts; two that are counted together have blocks first."""
+    wide = isinstance(attribute, Joint) or attribute.n_values > FULL_RESOLUTION
+    return wide and not attribute.is_categorical
 
 
 def n_levels(attribute: Attribute, n_records: int, variance: float) -> int:
@@ -67,9 +71,13 @@ def n_levels(attribute: Attribute, n_records: int, variance: float) -> int:
     Args:
         variance: Of one noisy count, if all of its budget paid for one level.
     """
-    if not is_wide(attribute) or 8 * n_records**2 < 4e6 * variance:
+    if not is_wide(attribute):
         return 1
-    return 2 if attribute.n_values < 2**12 else 3
+    # The blocks of two attributes that are counted together come first: their counts need no sum of parts.
+    blocks, n_values = isinstance(attribute, Joint), parts_of(attribute)[0].n_values
+    if n_values <= FULL_RESOLUTION or 8 * n_records**2 < 4e6 * variance:
+        return 1 + blocks
+    return blocks + (2 if n_values < 2**12 else 3)
 
 
 def stands_alone(attribute: Attribute, edges: Int64Array) -> BoolArray:
@@ -81,20 +89,28 @@ def stands_alone(attribute: Attribute, edges: Int64Array) -> BoolArray:
 
 def first_edges(attribute: Attribute, n_records: int, variance: float, levels: int) -> Int64Array:
     """Return the partition whose counts are asked for first; arguments as in `n_levels`."""
-    n_values = attribute.n_values
     if not is_wide(attribute):
-        return np.arange(n_values + 1)
-    parts = PARTS
-    if levels == 1:
-        # 2^round(log2(sqrt(2) n/sd)): with few records few parts, which are denoised.
-        parts = 2 ** min(max(((int(4 * n_records**2 / variance) | 1).bit_length() - 1) // 2, 4), 7)
+        return np.arange(attribute.n_values + 1)
     alone = np.array(attribute.alone, dtype=np.int64) - attribute.lower
-    present = _divided(attribute, 0, attribute.upper + 1 - attribute.lower, parts)
+    if isinstance(attribute, Joint):
+        present = np.arange(attribute.second.n_values + 1) * attribute.first.n_values
+    else:
+        parts = _parts_above_noise(n_records, variance, FULL_RESOLUTION) if levels == 1 else PARTS
+        present = _divided(attribute, 0, attribute.upper + 1 - attribute.lower, parts)
     return np.union1d(present, np.concatenate([alone, alone + 1]))
+
+
+def _parts_above_noise(n_records: int, variance: float, most: int) -> int:
+    """Return 2^round(log2(sqrt(2) n/sd)) within limits: with few records few parts, which are denoised."""
+    parts = 2 ** (((int(4 * n_records**2 / variance) | 1).bit_length() - 1) // 2)
+    return int(min(max(parts, PARTS), most))
 
 
 def _divided(attribute: Attribute, first: int, end: int, parts: int) -> Int64Array:
     """Divide codes into parts of equal width, or of equal ratio on a logarithmic scale."""
+    if isinstance(attribute, Joint):
+        block = first // attribute.first.n_values * attribute.first.n_values
+        return _divided(attribute.first, first - block, end - block, parts) + block
     if not attribute.is_logarithmic:
         return np.unique(np.array([first + (end - first) * i // parts for i in range(parts + 1)], np.int64))
     # Zero, where it is in the domain, has a part of its own.
@@ -110,8 +126,12 @@ def next_edges(attribute: Attribute, histogram: Histogram) -> Int64Array:
     """Return the partition of the next level: parts above four standard deviations are divided into 16."""
     edges, noisy = histogram.edges, histogram.noisy
     large = (noisy > 0) & (noisy**2 > 16 * histogram.variance)
+    parts = PARTS
+    if isinstance(attribute, Joint) and edges.size == first_edges(attribute, 1, 1.0, 1).size:
+        n_records = int(histogram.counts.sum()) // GRAIN
+        parts = _parts_above_noise(n_records, float(histogram.variance.max()), _MOST_IN_BLOCK)
     divided = [
-        _divided(attribute, int(first), int(end), PARTS if split else 1)[:-1]
+        _divided(attribute, int(first), int(end), parts if split else 1)[:-1]
         for first, end, split in zip(edges, edges[1:], large, strict=False)
     ]
     return np.concatenate([*divided, edges[-1:]])

@@ -25,6 +25,7 @@ from common.errors import UsageError
 from common.model.events import EventTable
 from common.model.rounds import LARGEST_ANSWER, NUMBER_BYTES
 from common.model.schema import Attribute
+from common.model.together import Joint, released_units
 from common.synthesis.accounting import Budget, Noise, honest_owners
 from common.synthesis.binning import (
     FEW_VALUES,
@@ -273,12 +274,13 @@ class Design:
         return min(most, MOST_BINS_ACROSS) if self.owner_groups else most
 
     def largest_binning(self, place: int) -> int:
-        """Return how many bins an attribute can have; values alone and ranges of rules begin and end bins."""
+        """Return how many bins an attribute can have: values alone, ranges of rules, and blocks cut them."""
         attribute = self.attributes[place]
         fewest = FEWEST_LABELS if attribute.is_categorical else FEW_VALUES
         ranges = sum(len(rule.get(place, ())) for rule in self.zeros)
         # Values counted by themselves cut twice, but for one above the domain, which ends with it.
         cuts = 2 * (len(attribute.alone) + ranges) - (attribute.highest - attribute.upper)
+        cuts += attribute.second.n_values if isinstance(attribute, Joint) else 0
         return min(attribute.n_values, max(self.most_bins(place), fewest) + cuts)
 
 
@@ -536,8 +538,13 @@ class SyntheticRelease:
     """What is released, and what it was made of."""
 
     codes: Sequence[Int64Array]
-    """Codes of values, `(n_records,)` by attribute."""
+    """Codes of values, `(n_records,)` by counted attribute."""
     measured: RoundSums
+
+    @property
+    def units(self) -> dict[str, Int64Array]:
+        """Values in resolution units by released attribute that is not derived, `(n_records,)` each."""
+        return released_units(self.measured.design.attributes, self.codes)
 
 
 def noisy_tables(measured: RoundSums) -> list[NoisyTable]:

@@ -219,8 +219,7 @@ def _trusted(plan: Plan, owner: str) -> tuple[str, ...]:
     """
     from common.planning.synthetic import design_of
 
-    group_of = {name: task.group for task in plan.tasks for name in task.names}
-    group_of |= {each.name: group for group, each in enumerate(plan.presence)}
+    group_of = plan.group_of
     encrypted: dict[int, set[str]] = {}
     counted: dict[tuple[int, int], set[str]] = {}
     for pair in plan.counted_pairs:
@@ -237,7 +236,7 @@ def _trusted(plan: Plan, owner: str) -> tuple[str, ...]:
             readable.setdefault(reader, set()).update(encrypted[group] if adds else names)
     readers: dict[tuple[str, ...], list[str]] = {}
     for reader, read_names in sorted(readable.items()):
-        listed = tuple(each.name for each in plan.counted if each.name in read_names)
+        listed = tuple(each.name for each in plan.modelled if each.name in read_names)
         readers.setdefault(listed, []).extend(plan.owners_of(reader))
     return tuple(
         f"This release trusts {', '.join(owners)} to follow the protocol. "
@@ -268,7 +267,8 @@ def questions(plan: Plan) -> str:
     from common.planning.synthetic import design_of
     from common.synthesis.schedule import n_rounds
 
-    design, n_attributes = design_of(plan), len(plan.attributes)
+    design = design_of(plan)
+    n_attributes = len(plan.attributes) - (len(plan.counted) - len(plan.modelled))
     shares = [percent_text(share) for share in design.split]
     rounds, ones = count_text(n_rounds(design), "round"), count_text(n_attributes, "attribute")
     asked, noise = f"Asked in {rounds}: one-way counts of {ones}", expected_noise(design)
@@ -291,6 +291,14 @@ def questions(plan: Plan) -> str:
         f"{asked} ({shares[0]} of the budget), and {tables} ({shares[1]}), whose counts have noise of a "
         f"standard deviation of {noise_of_count}. {expected}{exchanged}"
     )
+
+
+def _together(plan: Plan) -> tuple[str, ...]:
+    """Say which attributes are counted as one."""
+    pairs = () if plan.synthesis is None else plan.synthesis.together
+    both = "; ".join(" and ".join(pair) for pair in pairs)
+    text = f"Counted together, as one attribute with a value for each combination: {both}."
+    return (text,) if pairs else ()
 
 
 def _traffic_text(design: "Design") -> str:
@@ -423,6 +431,7 @@ class SyntheticWords(ProductWords):
                 None,
                 [_of_presence(plan), _of_events(plan), _wrong_links(plan), trust(plan), questions(plan)],
             ),
+            *_together(plan),
             *rules_in(plan),
             *derived_in(plan),
             f"Not hidden: {shown}.",

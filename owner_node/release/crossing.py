@@ -19,6 +19,7 @@ from common.canonical import digest
 from common.errors import IntegrityError, ProtocolError
 from common.files import atomic_writer, file_digest, read_chunks
 from common.model.rounds import N_ZEROS, Parcel, ParcelKind
+from common.model.together import to_codes
 from common.progress import Progress
 from common.synthesis.binning import Attributes
 from common.synthesis.counters import largest_parcel
@@ -153,11 +154,13 @@ class Crossing(OpenedRound):
                 self.group,
                 places,
             )
-        return {
-            number: (held[attribute.name] - attribute.lower)[order]
-            for number, attribute in enumerate(plan.attributes)
+        own = {
+            number: each
+            for number, each in enumerate(plan.modelled)
             if self.design.home(number) == self.group
         }
+        codes = to_codes(list(own.values()), held)
+        return {number: each[order] for number, each in zip(own, codes, strict=True)}
 
     @property
     def pair_key(self) -> bytes:

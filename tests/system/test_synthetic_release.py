@@ -9,6 +9,7 @@ from time import monotonic, sleep
 import pandas as pd
 import pytest
 
+import tessera
 from common.release.verification import verify_release
 from deploy.local_cluster import LocalCluster
 from deploy.local_setup import AGGREGATOR, make_setup, share_linkage_key
@@ -93,11 +94,11 @@ def verified_records(cluster: LocalCluster, release: str, folder: str) -> tuple[
     return verified.n_records, own
 
 
-def check_published(cluster: LocalCluster, release: str, folder: str) -> None:
+def check_published(cluster: LocalCluster, release: str, folder: str, epsilon: int = 1) -> None:
     """Check that a release holds for everybody, and that each owner was charged ε once."""
     assert verified_records(cluster, release, folder) == (len(OWNERS) * SIZE, dict.fromkeys(OWNERS, SIZE))
     for owner in OWNERS:
-        assert [each.epsilon for each in spends(cluster, owner, release)] == [1]
+        assert [each.epsilon for each in spends(cluster, owner, release)] == [epsilon]
 
 
 ASKED = {"product": "synthetic", "k": "", "owners": ",".join(OWNERS)}
@@ -177,3 +178,23 @@ def test_a_person_decides(cluster):
     code, document = answer_of(command)
     assert (code, document["state"]) == (0, "published"), document
     assert [each.epsilon for each in spends(cluster, "a", "asked")] == [8]
+
+
+def test_two_attributes_as_one(cluster):
+    """The plan and owners say so, everybody verifies it, and hazards have intervals; rules still hold."""
+    words = ("--dataset", "patients", "--layout", "horizontal", "--epsilon", "4", "--product", "synthetic")
+    wrong = ("--owners", ASKED["owners"], "--together", "emergency:age")
+    code, refused = ask(cluster, "aggregator", "plan", *words, *wrong)
+    assert code != 0
+    assert "'age' has 121 values" in str(refused), refused
+    code, shown = released(cluster, "together", **ASKED, epsilon="4", together="age:emergency")
+    assert (code, shown["state"]) == (0, "published"), shown
+    check_published(cluster, "together", shown["directory"], 4)
+    text = cluster.cli("owner-node", "show", "together", owner="a").stdout
+    assert "Counted together" in text
+    release = tessera.read_release(shown["directory"], ca=cluster.folder / "tls" / "ca.pem")
+    assert {"age", "emergency"} <= set(release.frame.columns)
+    assert not ((release.frame["age"] <= 15) & (release.frame["ward"] == "surgery")).any()
+    assert not release.supports("Surv(age, emergency) ~ ward")
+    ratios = release.estimates.cox("age", "emergency", "ward")
+    assert (ratios["low"] < ratios["high"]).all()

@@ -228,6 +228,7 @@ class StartRequest(_message.Message):
     FACTS_FIELD_NUMBER: _builtins.int
     AUDIT_FIELD_NUMBER: _builtins.int
     PERMIT_FIELD_NUMBER: _builtins.int
+    TOGETHER_FIELD_NUMBER: _builtins.int
     DUO_FIELD_NUMBER: _builtins.int
     release: _builtins.str
     """empty: the daemon chooses"""
@@ -290,6 +291,10 @@ class StartRequest(_message.Message):
         """attribute:attribute, of a synthetic release; empty: all pairs"""
 
     @_builtins.property
+    def together(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """attribute:attribute, counted as one in a synthetic release"""
+
+    @_builtins.property
     def duo(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """conditions of use, codes of the Data Use Ontology"""
 
@@ -324,11 +329,12 @@ class StartRequest(_message.Message):
         facts: _builtins.str = ...,
         audit: _builtins.str = ...,
         permit: _builtins.str = ...,
+        together: _abc.Iterable[_builtins.str] | None = ...,
         duo: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["anyway", b"anyway", "attributes", b"attributes", "audit", b"audit", "budget_split", b"budget_split", "colluding", b"colluding", "confirmed", b"confirmed", "dataset", b"dataset", "delta", b"delta", "dry_run", b"dry_run", "duo", b"duo", "epsilon", b"epsilon", "facts", b"facts", "formats", b"formats", "groups", b"groups", "k", b"k", "layout", b"layout", "max_overlap", b"max_overlap", "mechanism", b"mechanism", "min_common", b"min_common", "on_mismatch", b"on_mismatch", "out", b"out", "owner_column", b"owner_column", "pairs", b"pairs", "permit", b"permit", "product", b"product", "purpose", b"purpose", "rank_noise", b"rank_noise", "release", b"release", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["anyway", b"anyway", "attributes", b"attributes", "audit", b"audit", "budget_split", b"budget_split", "colluding", b"colluding", "confirmed", b"confirmed", "dataset", b"dataset", "delta", b"delta", "dry_run", b"dry_run", "duo", b"duo", "epsilon", b"epsilon", "facts", b"facts", "formats", b"formats", "groups", b"groups", "k", b"k", "layout", b"layout", "max_overlap", b"max_overlap", "mechanism", b"mechanism", "min_common", b"min_common", "on_mismatch", b"on_mismatch", "out", b"out", "owner_column", b"owner_column", "pairs", b"pairs", "permit", b"permit", "product", b"product", "purpose", b"purpose", "rank_noise", b"rank_noise", "release", b"release", "together", b"together", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -615,6 +615,79 @@ def test_pairs_that_cannot_be_counted(pairs, said):
         with_pairs(*pairs)
 
 
+def with_together(*together, pairs=(), described=None):
+    """Return the plan of one owner that counts some attributes together."""
+    asked = parse_arguments(
+        release="r", dataset="d", layout="horizontal", groups=[["a"]], epsilon="1", product="synthetic",
+        pairs=pairs, together=together,
+    )  # fmt: skip
+    assert ReleaseArguments.from_document(asked.to_document()) == asked
+    return made(asked, {"a": described or with_event()})
+
+
+def with_event():
+    """Return a schema of four attributes, the last of which is an event."""
+    own = schema(3)
+    return replace(own, attributes=(*own.attributes, Attribute("died", AttributeType.BOOLEAN, 0, 1)))
+
+
+def test_attributes_counted_together_are_part_of_the_plan():
+    """They are one attribute, so fewer tables are counted; owners see it, and old ones are not asked."""
+    plan, without = with_together("a1:died"), with_together()
+    assert Plan.from_bytes(plan.to_bytes()) == plan
+    assert plan.to_document()["synthesis"]["together"] == [["a1", "died"]]
+    assert "together" not in without.to_document()["synthesis"]
+    assert plan.digest != without.digest
+    assert [each.name for each in plan.released] == ["a0", "a1", "a2", "died"]
+    assert plan.counted_pairs == (("a0", "a1:died"), ("a0", "a2"), ("a1:died", "a2"))
+    assert design_of(plan).pair_variance < design_of(without).pair_variance
+    assert "Counted together, as one attribute with a value for each combination: a1 and died." in (
+        essentials(plan)
+    )
+    assert "one-way counts of 3 attributes" in questions(plan)
+    assert features_of(plan) == (*features_of(without), "synthetic-together")
+    old = replace(HERE, version="0.1.0", features=features_of(without))
+    with pytest.raises(VersionError, match=r"a \(version 0\.1\.0\): synthetic-together"):
+        check_features(features_of(plan), {"a": old})
+    assert with_together("a1:died", pairs=("a0:died", "a1:a0")).counted_pairs == (("a0", "a1:died"),)
+
+
+@pytest.mark.parametrize(
+    ("together", "pairs", "said"),
+    [
+        (("a1",), (), "'a1' is no pair"),
+        (("a1:other",), (), "not counted cannot be counted together: other"),
+        (("a1:died", "a2:died"), (), "'died' can be counted together with one other"),
+        (("a1:a2",), (), "'a2' has 50 values"),
+        (("a1:died",), ("died:a1",), "'a1' and 'died' are counted together, and are no pair"),
+    ],
+)
+def test_what_cannot_be_counted_together(together, pairs, said):
+    """Said in words, before anybody is asked."""
+    with pytest.raises(UsageError, match=said):
+        with_together(*together, pairs=pairs)
+
+
+def test_attributes_of_absent_persons_are_not_counted_together():
+    """Presence would be a value of one of both."""
+    described = {
+        "north": with_event(), "south": Schema((SOME[1],), records_rounded=20_000)
+    }  # fmt: skip
+    described = {name: replace(each, identifier=IdentifierRules()) for name, each in described.items()}
+    asked = {"together": (("a1", "died"),), "epsilon": "4"}
+    groups = (("north",), ("south",))
+    assert in_groups(Layout.VERTICAL, described, groups, **asked).group_of["a1:died"] == 0
+    with pytest.raises(UsageError, match="whom their owner may lack cannot be counted together"):
+        in_groups(Layout.VERTICAL, described, groups, on_mismatch="union", **asked)
+
+
+def test_a_plan_of_a_rule_about_both():
+    """Rules of an attribute that is counted together are about its blocks."""
+    rule = StructuralZero((ExcludedValues("a0", (("0", "3"),)), ExcludedValues("died", (("true", "true"),))))
+    plan = with_together("a1:died", described=replace(with_event(), structural_zeros=(rule,)))
+    assert design_of(plan).rules == ({0: [(0, 3)], 1: [(50, 99)]},)
+
+
 def test_a_pair_is_never_expected_nearer_than_its_attributes():
     """10,000 labels of 5,000 records leave noise alone: the attribute and every pair of it say so."""
     wide = (SOME[0], of_labels("code", 10_000))
