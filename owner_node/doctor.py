@@ -180,8 +180,8 @@ def _of_data(owner: OwnerConfig, *, examples: bool) -> Iterator[tuple[str, Check
 
 
 def _source(dataset: DatasetConfig, check: str, *, examples: bool) -> Iterator[Finding]:
-    if dataset.password_file is not None:
-        yield from private_file(check, dataset.password_file)
+    for secret in filter(None, (dataset.password_file, dataset.credentials_file)):
+        yield from private_file(check, secret)
     probe(dataset, examples=examples)
     yield passed(check, f"{dataset.origin.shown} can be read and has the declared columns")
 

@@ -58,11 +58,15 @@ def restore(
 
 def _holdings(path: Path) -> backups.Holdings:
     owner = config.load(path)
-    passwords = {f"dataset.{dataset.name}.password_file": dataset.password_file for dataset in owner.datasets}
+    secrets = {
+        f"dataset.{dataset.name}.{key}": getattr(dataset, key)
+        for dataset in owner.datasets
+        for key in ("password_file", "credentials_file")
+    }
     return backups.Holdings(
         party=f"owner {owner.owner.id}",
         configuration=owner.path,
-        keys=backups.named_files(tls=owner.tls, console=owner.console, notify=owner.notify, **passwords),
+        keys=backups.named_files(tls=owner.tls, console=owner.console, notify=owner.notify, **secrets),
         state_dir=owner.owner.state_dir,
         database=FILE_NAME,
         workspace=owner.engine.workspace(owner.owner.state_dir),

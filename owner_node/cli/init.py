@@ -25,7 +25,8 @@ from common.settings import read, toml
 from owner_node.cli.enroll import print_request, write_request
 from owner_node.config import identity_in
 from owner_node.config.shared_schema import attribute_texts, present, read_schema, settings_text
-from owner_node.sources.guessing import LARGE_SHARE, MOST_LABELS, ColumnGuess, FileGuess, guess
+from owner_node.sources.guessing import LARGE_SHARE, MOST_LABELS, ColumnGuess, FileGuess, guess, source_path
+from owner_node.sources.objects import ObjectSource
 from owner_node.values.match_keys import SUGGESTED
 
 FILL_IN = "FILL IN"
@@ -80,10 +81,11 @@ _SHOWN_DETERMINING = 3
 _SHOWN_RULES = 20
 
 FileArgument = Annotated[
-    Path | None,
+    str | None,
     typer.Argument(
         metavar="[FILE]",
-        help="File with the data (CSV, Parquet, SPSS, Stata, SAS); without it only identity and connection.",
+        help="File with the data (CSV, Parquet, SPSS, Stata, SAS), or the address of an object in a store "
+        "(s3://, gs://, abfss://); without it only identity and connection.",
         show_default=False,
     ),
 ]  # fmt: skip
@@ -122,7 +124,7 @@ AppendOption = Annotated[bool, typer.Option("--append", help="Add the data set t
 
 
 def init(
-    file: FileArgument = None,
+    source: FileArgument = None,
     out: OutOption = Path("owner.toml"),
     schema: SchemaOption = None,
     append: AppendOption = False,
@@ -138,6 +140,7 @@ def init(
     With --schema, attributes and domains are those that another owner or the aggregator has written down, as
     far as the file has them. Without FILE, the data set is added later, with --append.
     """
+    file = None if source is None else _place(source)
     _check_arguments(file, out, append=append, about_data=schema or total_epsilon)
     if request is not None and (append or None in (owner, trust_domain, aggregator)):
         raise UsageError(
@@ -187,7 +190,18 @@ def init(
         console.note("domains are not taken from the data: they would disclose its extremes to everyone")
 
 
-def _check_arguments(file: Path | None, out: Path, *, append: bool, about_data: object) -> None:
+def _place(source: str) -> Path | str:
+    """Return the path of a file, or the address of an object, once it is checked."""
+    if not ObjectSource.begins.match(source):
+        return Path(source)
+    try:
+        return ObjectSource.normal(source, Path)
+    except ValueError as problem:
+        text = str(problem)
+    raise UsageError(f"the address of the object cannot be used: {text}", "correct it")
+
+
+def _check_arguments(file: Path | str | None, out: Path, *, append: bool, about_data: object) -> None:
     if append != out.exists():
         what = f"there is no {out} to append to" if append else f"{out} already exists"
         hint = "leave --append out" if append else "name another file with --out, or add --append"
@@ -215,7 +229,7 @@ def _before(out: Path) -> str:
 
 
 def _part(
-    file: Path,
+    file: Path | str,
     out: Path,
     guessed: FileGuess,
     shared: dict[str, Any] | None,
@@ -240,8 +254,11 @@ def _part(
             f"{out} has a data set {name!r} already; nothing was changed",
             f"a changed schema: owner-node schema apply FILE --config {out}; other data need another name",
         )
-    place, folder = os.path.realpath(file), out.absolute().parent
-    twins = [table for table in tables if os.path.realpath(folder / str(table.get("source"))) == place]
+    folder = out.absolute().parent
+    place = file if isinstance(file, str) else os.path.realpath(file)
+    twins = [
+        table for table in tables if place in (table["source"], os.path.realpath(folder / table["source"]))
+    ]
     twin = twins[0] if twins else None
     known = None if twin is None else str(twin.get("total_epsilon"))
     if twin is not None and total_epsilon is not None and known != format(total_epsilon, "f"):
@@ -289,7 +306,7 @@ def _part(
     return _Part(text, document, lines)
 
 
-def _reasons(file: Path, guessed: FileGuess) -> dict[str, str]:
+def _reasons(file: Path | str, guessed: FileGuess) -> dict[str, str]:
     """Return why columns are not declared, by their names; it is an error if none is declared."""
     reasons = {column.name: column.reason for column in guessed.columns if column.reason}
     if not any(column.type for column in guessed.columns):
@@ -300,7 +317,7 @@ def _reasons(file: Path, guessed: FileGuess) -> dict[str, str]:
     return reasons
 
 
-def _say_undeclared(file: Path, guessed: FileGuess, reasons: Mapping[str, str]) -> Iterator[str]:
+def _say_undeclared(file: Path | str, guessed: FileGuess, reasons: Mapping[str, str]) -> Iterator[str]:
     for name, reason in reasons.items():
         yield f"not declared, and so never read: {_column_text(name)}: {reason}"
     for name, fault in {column.name: column.fault for column in guessed.columns if column.fault}.items():
@@ -329,7 +346,7 @@ def _decimals(column: ColumnGuess, *, as_json: bool) -> int:
 
 
 def head(
-    source: Path | None,
+    source: Path | str | None,
     guess: FileGuess | None,
     *,
     owner: str = FILL_IN,
@@ -346,7 +363,7 @@ def head(
     if source is not None and guess is not None:
         counts = f"{guess.n_records} records, {len(guess.columns)} columns"
         # Escaped, so that a name cannot end the comment.
-        about = f" from {toml(source.name)[1:-1]}: {counts}"
+        about = f" from {toml(source_path(source).name)[1:-1]}: {counts}"
     return _HEAD.format(
         source=about, fill=FILL_IN, id=toml(owner), trust_domain=toml(trust_domain),
         aggregator=toml(aggregator), address=toml(address),
@@ -354,7 +371,7 @@ def head(
 
 
 def dataset_text(
-    source: Path,
+    source: Path | str,
     written_to: Path,
     guess: FileGuess,
     *,
@@ -371,9 +388,9 @@ def dataset_text(
         shared: Document of a schema file, which the attributes are taken from; None: they are guessed.
         twin: Another data set of the same source, whose budget this one shares.
     """
-    path = source.absolute()
+    path = source.absolute() if isinstance(source, Path) else source
     folder = written_to.absolute().parent
-    shown = path.relative_to(folder) if path.is_relative_to(folder) else path
+    shown = path.relative_to(folder) if isinstance(path, Path) and path.is_relative_to(folder) else path
     total, budget = FILL_IN if total_epsilon is None else format(total_epsilon, "f"), ""
     if twin is not None:
         total = str(twin.get("total_epsilon", total))
@@ -586,7 +603,8 @@ def _categories(column: ColumnGuess) -> Iterator[str]:
     yield f"categories = {toml(FILL_IN)}"
 
 
-def _name(source: Path) -> str:
+def _name(source: Path | str) -> str:
     """Return a name for the data set that the configuration accepts."""
-    letters = "".join(char if char.isalnum() or char in "._-" else "-" for char in anyascii(source.stem))
+    stem = anyascii(source_path(source).stem)
+    letters = "".join(char if char.isalnum() or char in "._-" else "-" for char in stem)
     return letters.lstrip("._-")[:64] or "data"

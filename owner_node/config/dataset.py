@@ -331,9 +331,13 @@ class DatasetSettings(SourceOptions):
     source: Annotated[
         str,
         PlainValidator(_source),
-        Field(description="the path of a CSV or Parquet file, the URL of a database, or what Spark reads"),
+        Field(
+            description="the path of a CSV or Parquet file, the address of one in an object store, the URL "
+            "of a database, or what Spark reads"
+        ),
     ]
-    """Path of a CSV or Parquet file or folder, URL of a database without a password, or what Spark reads."""
+    """Path of a CSV or Parquet file or folder, or its address in an object store, URL of a database, or what
+    Spark reads; without credentials."""
     budget: Label = ""
     """Name of the budget that is charged for this data set; without it the data set's name."""
     total_epsilon: Annotated[

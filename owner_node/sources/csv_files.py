@@ -10,7 +10,6 @@ import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from common.errors import check_resources
+from owner_node.sources.files import StoredFile, arrow_file
 from owner_node.sources.findings import Findings
 from owner_node.sources.options import CsvOptions
 from owner_node.sources.source import Reader
@@ -64,7 +64,7 @@ def csv_rows(text: Iterable[str], delimiter: str, *, strict: bool = False) -> It
 class CsvText:
     """The header and the records of a CSV file, without what programs write around them."""
 
-    path: Path
+    path: StoredFile
     encoding: str
     start: int
     """Where the header begins: after a byte order mark, and a line "sep=;" that spreadsheets write."""
@@ -80,7 +80,7 @@ class CsvText:
 
     def bytes(self) -> Any:
         """Open it for reading bytes."""
-        return pa.OSFile(str(self.path), "rb").get_stream(self.start, self.end - self.start)
+        return arrow_file(self.path).get_stream(self.start, self.end - self.start)
 
     def lines(self) -> io.TextIOWrapper:
         """Open it for reading lines; bytes that cannot be decoded become U+FFFD."""
@@ -91,7 +91,7 @@ class CsvText:
         return self.bytes() if self.is_utf8 else pa.PythonFile(_Utf8Stream(self.lines()), mode="r")
 
 
-def csv_text(path: Path, encoding: str) -> CsvText:
+def csv_text(path: StoredFile, encoding: str) -> CsvText:
     """Find header and records of a file in an encoding."""
     with path.open("rb") as file:
         head = file.read(_LONGEST_SEPARATOR_LINE)
@@ -220,7 +220,7 @@ class CsvReader(Reader):
         return None
 
 
-def open_csv(path: Path, head: bytes, form: CsvOptions, findings: Findings) -> Reader | None:
+def open_csv(path: StoredFile, head: bytes, form: CsvOptions, findings: Findings) -> Reader | None:
     """Open a CSV file and read its header."""
     try:
         "".encode(form.encoding)

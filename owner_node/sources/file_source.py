@@ -4,11 +4,12 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import ClassVar
 
 from common.progress import Progress
 from owner_node.sources.files import first_bytes
 from owner_node.sources.findings import Findings
-from owner_node.sources.options import DATABASE_KEYS
+from owner_node.sources.options import DATABASE_KEYS, OBJECT_KEYS
 from owner_node.sources.source import Reader, Source
 
 
@@ -16,7 +17,7 @@ class FileSource(Source):
     """A path: of a file, or of a folder of Parquet files."""
 
     begins = re.compile("")
-    refused = DATABASE_KEYS
+    refused: ClassVar = DATABASE_KEYS | OBJECT_KEYS
 
     @classmethod
     def normal(cls, address: str, full: Callable[[str], Path]) -> str:
@@ -44,17 +45,11 @@ class FileSource(Source):
 
     def open(self, findings: Findings, progress: Progress) -> Reader | None:
         """Open the file in the format that it has (see `Source`)."""
-        from owner_node.sources.formats import FORMATS
+        from owner_node.sources.formats import open_file
         from owner_node.sources.parquet_files import open_folder
 
         path = Path(self.address)
         if path.is_dir():
-            return open_folder(path, findings)
+            return open_folder(lambda: [(each, each.is_dir()) for each in path.iterdir()], findings)
         head = first_bytes(path, findings)
-        if head is None:
-            return None
-        if not head:
-            findings.fail("the file is empty", "export the data again")
-            return None
-        form = next(form for form in FORMATS if form.accepts(path, head))
-        return form.open(path, head, self.options.csv, findings)
+        return None if head is None else open_file(path, head, self.options.csv, findings)

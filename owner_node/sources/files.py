@@ -8,6 +8,7 @@ no record is left out or read twice without a word.
 from collections.abc import Iterable
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
+from typing import IO, Any, Literal, Protocol
 
 from common.errors import check_resources, did_you_mean
 from owner_node.sources.findings import Findings
@@ -19,6 +20,30 @@ _RULE = 'names that begin with "_" or "." are left out'
 NOT_PARQUET = "not readable as Parquet"
 UNREADABLE = f"write them again, each file has to be complete; move other files out of the folder; {_RULE}"
 """Hint for files of a folder that are not readable as Parquet."""
+
+
+class StoredFile(Protocol):
+    """A file of this machine, which is a `Path`, or an object in a store."""
+
+    @property
+    def name(self) -> str:
+        """Its name, without folders."""
+
+    @property
+    def suffix(self) -> str:
+        """The end of its name, such as ".csv"."""
+
+    def open(self, mode: Literal["rb"], /) -> IO[bytes]:
+        """Open it for reading bytes."""
+
+
+def arrow_file(file: StoredFile) -> Any:
+    """Open a file to be read by Arrow."""
+    import pyarrow as pa
+
+    if isinstance(file, Path):
+        return pa.OSFile(str(file), "rb")
+    return pa.PythonFile(file.open("rb"), mode="r")
 
 
 def first_bytes(path: Path, findings: Findings) -> bytes | None:

@@ -7,10 +7,10 @@ nothing about the file. So most formats are recognised by their first bytes.
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from zipfile import BadZipFile, ZipFile
 
 from owner_node.sources.csv_files import open_csv
+from owner_node.sources.files import StoredFile
 from owner_node.sources.findings import Findings
 from owner_node.sources.labelled_files import is_labelled, open_labelled
 from owner_node.sources.options import CsvOptions
@@ -89,15 +89,15 @@ _REFUSED = {
 """By a regular expression for the first bytes."""
 
 
-def _refused(path: Path, head: bytes) -> RefusedFormat | None:
+def _refused(path: StoredFile, head: bytes) -> RefusedFormat | None:
     if head.startswith(_ZIP):
         return _in_zip(path)
     return next((form for pattern, form in _REFUSED.items() if re.match(pattern, head)), None)
 
 
-def _in_zip(path: Path) -> RefusedFormat:
+def _in_zip(path: StoredFile) -> RefusedFormat:
     try:
-        with ZipFile(path) as archive:
+        with path.open("rb") as file, ZipFile(file) as archive:
             names = archive.namelist()
     except (BadZipFile, OSError, NotImplementedError, ValueError):
         names = []
@@ -108,7 +108,7 @@ def _in_zip(path: Path) -> RefusedFormat:
     return _packing("zip", "unzip")
 
 
-def _refuse(path: Path, head: bytes, _form: CsvOptions, findings: Findings) -> None:
+def _refuse(path: StoredFile, head: bytes, _form: CsvOptions, findings: Findings) -> None:
     if (form := _refused(path, head)) is not None:
         findings.fail(f"this is {form.name}, neither CSV nor Parquet", form.hint)
 
@@ -117,9 +117,9 @@ def _refuse(path: Path, head: bytes, _form: CsvOptions, findings: Findings) -> N
 class Format:
     """A format of files."""
 
-    accepts: Callable[[Path, bytes], bool]
+    accepts: Callable[[StoredFile, bytes], bool]
     """Recognises a file by its path and its first `HEAD_BYTES` bytes."""
-    open: Callable[[Path, bytes, CsvOptions, Findings], Reader | None]
+    open: Callable[[StoredFile, bytes, CsvOptions, Findings], Reader | None]
     """Opens such a file; None if it cannot be read, and the findings say why."""
 
 
@@ -130,3 +130,11 @@ FORMATS = (
     Format(lambda _path, _head: True, open_csv),
 )
 """The first that accepts a file opens it."""
+
+
+def open_file(file: StoredFile, head: bytes, form: CsvOptions, findings: Findings) -> Reader | None:
+    """Open a file in the format that its first bytes, or its name, tell."""
+    if not head:
+        findings.fail("the file is empty", "export the data again")
+        return None
+    return next(each for each in FORMATS if each.accepts(file, head)).open(file, head, form, findings)

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
-from pathlib import Path
+from pathlib import Path, PurePath, PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -26,9 +26,11 @@ from common.progress import Progress
 from owner_node.sources.csv_files import CsvText, csv_rows, csv_text, marked_encoding
 from owner_node.sources.dependencies import MOST_VALUES, Dependencies
 from owner_node.sources.file_source import FileSource
+from owner_node.sources.files import StoredFile
 from owner_node.sources.findings import Findings
+from owner_node.sources.objects import ObjectSource, StoredObject
 from owner_node.sources.options import CsvOptions, DecimalMark, SourceOptions, Thousands
-from owner_node.sources.source import Reader
+from owner_node.sources.source import Reader, Source
 from owner_node.sources.texts import advice, as_text, faults, is_readable, type_name
 from owner_node.values.dates import days
 from owner_node.values.numerals import bools, ints, scale_numerals, ungroup
@@ -447,17 +449,31 @@ class FileGuess:
     """Values of two columns that are frequent and never occur together, as `declared` writes them."""
 
 
-def guess(path: Path) -> FileGuess:
+def source_path(place: Path | str) -> PurePath:
+    """Return the path of a file, or of an object without the options of its address."""
+    return place if isinstance(place, Path) else PurePosixPath(place.partition("?")[0])
+
+
+def guess(place: Path | str) -> FileGuess:
     """Guess the format and the columns of a file.
+
+    Args:
+        place: Its path, or the address of an object in a store.
 
     Raises:
         DataError: If it cannot be read; with columns and counts, never a value.
+        SourceUnreachableError, ConfigurationError: As `Source.open` says.
     """
-    findings = Findings(examples=True)
-    form = _form(path) if path.is_file() else CsvOptions()
-    reader = FileSource(path.stem, str(path), SourceOptions(csv=form)).open(findings, Progress())
+    findings, kind = Findings(examples=True), FileSource if isinstance(place, Path) else ObjectSource
+    source: Source = kind(source_path(place).stem, str(place), SourceOptions())
+    file: object = place if isinstance(place, Path) and place.is_file() else None
+    if isinstance(source, ObjectSource):
+        file = source.objects(Findings())
+    form = _form(file) if isinstance(file, Path | StoredObject) else CsvOptions()
+    source.options = SourceOptions(csv=form)
+    reader = source.open(findings, Progress())
     if reader is None or findings:
-        raise findings.error(path.stem, str(path))
+        raise findings.error(source.dataset, source.shown)
     times, is_csv = Counter(reader.names), reader.is_text
     columns = [
         ColumnGuess(
@@ -470,7 +486,7 @@ def guess(path: Path) -> FileGuess:
     records = _RecordsOfPersons(identifier)
     n_records, dependencies, labels = _read(reader, columns, findings, records)
     reader.close()
-    findings.check(path.stem, str(path))
+    findings.check(source.dataset, source.shown)
     decimal, thousands = written = _number_form(columns, form.delimiter) if is_csv else _POINT
     for column in columns:
         column.form = written
@@ -852,7 +868,7 @@ def _summaries(values: _Values, mark: str) -> dict[int, _NumberSummary]:
     return found
 
 
-def _form(path: Path) -> CsvOptions:
+def _form(path: StoredFile) -> CsvOptions:
     """Guess the encoding and the delimiter of a CSV file."""
     encoding = _encoding(path)
     try:
@@ -879,7 +895,7 @@ def _sample(text: CsvText, delimiter: str) -> Iterator[list[str]]:
         return
 
 
-def _encoding(path: Path) -> str:
+def _encoding(path: StoredFile) -> str:
     decoder = codecs.getincrementaldecoder("utf-8")()
     try:
         with path.open("rb") as file:

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from owner_node.sources.files import StoredFile
 from owner_node.sources.findings import Findings
 from owner_node.sources.options import CsvOptions
 from owner_node.sources.source import Reader
@@ -43,7 +44,7 @@ _SUFFIXES = frozenset({".sav", ".zsav", ".dta", ".sas7bdat", ".xpt"})
 _DAMAGED = "the file is damaged or uses a feature that is not supported; write it again, or export it as CSV"
 
 
-def is_labelled(path: Path, head: bytes) -> bool:
+def is_labelled(path: StoredFile, head: bytes) -> bool:
     """Return whether a file is of SPSS, Stata or SAS, by its first bytes or its name."""
     return path.suffix.lower() in _SUFFIXES or any(each.begins.match(head) for each in _PROGRAMS)
 
@@ -120,12 +121,16 @@ def _labels(labels: Mapping[Any, str], missing: Sequence[Mapping[str, Any]]) -> 
     return {value: labels[value].strip() for value in sorted(present)}
 
 
-def open_labelled(path: Path, head: bytes, _form: CsvOptions, findings: Findings) -> Reader | None:
+def open_labelled(path: StoredFile, head: bytes, _form: CsvOptions, findings: Findings) -> Reader | None:
     """Open a file, and read its names and labels."""
     program = next((each for each in _PROGRAMS if each.begins.match(head)), None)
     if program is None:
         hint = f"{_DAMAGED}; a file of another kind has another suffix"
         findings.fail(f"the name ends with {path.suffix}, and the file does not begin like one", hint)
+        return None
+    if not isinstance(path, Path):
+        hint = "copy it to this machine, or store it as Parquet"
+        findings.fail(f"this is {program.name}, which is not read from an object store", hint)
         return None
     try:
         import pyreadstat

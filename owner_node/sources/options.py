@@ -62,6 +62,8 @@ DATABASE_KEYS = dict.fromkeys(
     "goes with the URL of a database as source, not with a file",
 )
 """Keys that only databases have, each with the reason why other kinds refuse it."""
+OBJECT_KEYS = {"credentials_file": "goes with s3:// and abfss:// as source"}
+"""Keys that only objects in a store have, with the reason."""
 _HIDDEN = re.compile(
     r"--[^\n]*|/\*.*?\*/|'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`|\$(?P<tag>[A-Za-z_]*)\$.*?\$(?P=tag)\$",
     re.DOTALL,
@@ -107,5 +109,7 @@ class SourceOptions(Section):
     """Name of the environment variable with the database's password."""
     password_file: FilePath | None = None
     """File with the database's password."""
+    credentials_file: FilePath | None = None
+    """File with the credentials of an object store."""
     csv: CsvOptions = field(default_factory=CsvOptions)
     """How a CSV source is written."""

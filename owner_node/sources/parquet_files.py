@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from common.errors import check_resources
-from owner_node.sources.files import NOT_PARQUET, UNREADABLE, data_files
+from owner_node.sources.files import NOT_PARQUET, UNREADABLE, StoredFile, arrow_file, data_files
 from owner_node.sources.findings import Findings
 from owner_node.sources.options import CsvOptions
 from owner_node.sources.source import Reader
@@ -37,7 +37,7 @@ _FOREIGN_TYPES = ("BSON", "INTERVAL", "GEOMETRY", "GEOGRAPHY", "UNDEFINED")
 class ParquetReader(Reader):
     """Parquet files with the same columns, one after the other. One file is open at a time."""
 
-    def __init__(self, paths: Sequence[Path], names: Sequence[str]) -> None:
+    def __init__(self, paths: Sequence[StoredFile], names: Sequence[str]) -> None:
         self._paths = paths
         self.names = names
 
@@ -57,6 +57,7 @@ class ParquetReader(Reader):
                             unreadable(len(batch), foreign[name]) if name in foreign else batch.column(name)
                             for name in columns
                         ]
+                path.open("rb").close()  # which fails for an object that was changed while it was read
         except (pa.ArrowException, OSError) as fault:
             check_resources(fault)
             hint = "the file is damaged or uses a feature that is not supported; write it again"
@@ -71,15 +72,16 @@ class ParquetReader(Reader):
             return None
 
 
-def _open(path: Path) -> Any:
+def _open(path: StoredFile) -> Any:
     """Open a file; one with an extension type that Arrow knows and cannot make, without extension types."""
     # A buffer per column chunk would hold a whole row group, which can be the whole file.
     # INT96 in nanoseconds would wrap before 1677 and after 2262.
     open_with = partial(
         pa.parquet.ParquetFile, buffer_size=READ_BYTES, pre_buffer=False, coerce_int96_timestamp_unit="us"
     )
+    source = path if isinstance(path, Path) else arrow_file(path)
     try:
-        return open_with(path)
+        return open_with(source)
     except pa.ArrowException:
         with path.open("rb") as file:
             end = file.seek(0, io.SEEK_END)
@@ -92,7 +94,7 @@ def _open(path: Path) -> Any:
         if (plain := _STORED_SCHEMA.sub(_without_extensions, footer)) == footer:
             raise
         metadata = pa.parquet.read_metadata(pa.BufferReader(_PARQUET_MARK + plain))
-        return open_with(path, metadata=metadata)
+        return open_with(source, metadata=metadata)
 
 
 def _without_extensions(stored: re.Match[bytes]) -> bytes:
@@ -101,7 +103,7 @@ def _without_extensions(stored: re.Match[bytes]) -> bytes:
     return stored["key"] + b64encode(schema)
 
 
-def _rows(path: Path) -> int:
+def _rows(path: StoredFile) -> int:
     with _open(path) as file:
         return int(file.metadata.num_rows)
 
@@ -123,12 +125,12 @@ def _foreign_types(file: Any) -> dict[str, str]:
     return foreign
 
 
-def is_parquet(path: Path, head: bytes) -> bool:
+def is_parquet(path: StoredFile, head: bytes) -> bool:
     """Return whether a file is Parquet, by its magic bytes or its name."""
     return (head.startswith(_PARQUET_MARK) and b"\0" in head) or path.suffix.lower() in _PARQUET_SUFFIXES
 
 
-def open_parquet(path: Path, _head: bytes, _form: CsvOptions, findings: Findings) -> Reader | None:
+def open_parquet(path: StoredFile, _head: bytes, _form: CsvOptions, findings: Findings) -> Reader | None:
     """Open a file and read its columns' names."""
     try:
         with _open(path) as file:
@@ -140,19 +142,24 @@ def open_parquet(path: Path, _head: bytes, _form: CsvOptions, findings: Findings
         return None
 
 
-def open_folder(folder: Path, findings: Findings) -> Reader | None:
-    """Open the Parquet files of a folder, in the order of their names."""
+def open_folder(listed: Callable[[], Sequence[tuple[StoredFile, bool]]], findings: Findings) -> Reader | None:
+    """Open the Parquet files of a folder, in the order of their names.
+
+    Args:
+        listed: Lists what the folder holds, and whether each is a folder.
+    """
     try:
-        names = data_files(((entry.name, entry.is_dir()) for entry in folder.iterdir()), findings)
+        entries = {file.name: (file, is_folder) for file, is_folder in listed()}
+        names = data_files(((name, is_folder) for name, (_, is_folder) in entries.items()), findings)
     except OSError as fault:
         check_resources(fault)
         hint = "let the account of the owner node read the folder"
         findings.fail(f"the folder cannot be read: {fault.strerror}", hint)
         return None
     damaged, other, first = [], [], None
-    for path in (paths := [folder / name for name in names]):
+    for path in (paths := [entries[name][0] for name in names]):
         try:
-            if not path.is_file():
+            if isinstance(path, Path) and not path.is_file():
                 damaged.append(path.name)
                 continue
             with _open(path) as file:

@@ -9,7 +9,7 @@ from common.progress import Progress
 from owner_node.sources.database import SQLITE, Database
 from owner_node.sources.files import first_bytes
 from owner_node.sources.findings import Findings
-from owner_node.sources.options import SourceOptions
+from owner_node.sources.options import OBJECT_KEYS, SourceOptions
 from owner_node.sources.source import Reader
 
 
@@ -17,7 +17,9 @@ class Query(Database):
     """A query on a database."""
 
     begins = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-    refused: ClassVar = {"csv": "goes with a CSV file; what a database holds is converted in the query"}
+    refused: ClassVar = OBJECT_KEYS | {
+        "csv": "goes with a CSV file; what a database holds is converted in the query"
+    }
 
     @classmethod
     def normal(cls, address: str, full: Callable[[str], Path]) -> str:

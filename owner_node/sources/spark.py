@@ -27,7 +27,7 @@ from owner_node.sources import spark_session
 from owner_node.sources.database import SECRET
 from owner_node.sources.files import NOT_PARQUET, UNREADABLE, data_files
 from owner_node.sources.findings import Findings
-from owner_node.sources.options import DATABASE_KEYS, SourceOptions
+from owner_node.sources.options import DATABASE_KEYS, OBJECT_KEYS, SourceOptions
 from owner_node.sources.source import Reader, Source, Tally
 from owner_node.sources.spark_session import SparkSettings
 
@@ -52,9 +52,11 @@ class SparkSource(Source):
     """Parquet files, a table, or another format."""
 
     begins = re.compile(_SPARK)
-    refused: ClassVar = DATABASE_KEYS | {
-        "csv": "goes with a CSV file; options of a format that Spark reads are part of the source"
-    }
+    refused: ClassVar = (
+        DATABASE_KEYS
+        | OBJECT_KEYS
+        | {"csv": "goes with a CSV file; options of a format that Spark reads are part of the source"}
+    )
     needs_spark = True
 
     def parse(self) -> None:

@@ -1,4 +1,4 @@
-"""Releases of owners whose data are a folder of Parquet files, with what programs leave in such folders."""
+"""Releases of owners whose data are a folder of Parquet files, on their disk or in an object store."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +9,7 @@ import pytest
 
 from deploy.local_cluster import LocalCluster
 from deploy.local_setup import make_setup, share_linkage_key
+from tests.object_server import ACCESS_KEY, SECRET_KEY, ObjectStore, object_store
 from tests.system.small_owners import ATTRIBUTES, ask, declared, identifiers, people, policy, released
 
 SIZE = 40
@@ -36,14 +37,37 @@ def _write(folder: Path, owner: str, name: str, files: list[str]) -> str:
     return declared(name, attributes=attributes, source=name, budget="people", total_epsilon="1000")
 
 
+def _stored(folder: Path, store: ObjectStore) -> str:
+    """Declare the files of owner b in a store, with a file of credentials."""
+    _write(folder, "b", "stored", ["part-0.parquet", "part-1.parquet", "_SUCCESS"])
+    (folder / "owners/b/stored").rename(store.folder / "registry/stored")
+    secret = folder / "owners/b/store-credentials"
+    secret.touch(0o600)
+    secret.write_text(f"aws_access_key_id = {ACCESS_KEY}\naws_secret_access_key = {SECRET_KEY}\n")
+    attributes = {each: ATTRIBUTES[each] for each in ("age", "ward")}
+    about = {"source": store.address("s3://registry/stored"), "credentials_file": secret.name}
+    return declared("stored", attributes=attributes, budget="people", total_epsilon="1000", **about)
+
+
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory) -> Iterator[LocalCluster]:
+def store(tmp_path_factory) -> Iterator[ObjectStore]:
+    """An object store with an empty bucket."""
+    folder = tmp_path_factory.mktemp("store")
+    (folder / "registry").mkdir()
+    with object_store(folder) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory, store) -> Iterator[LocalCluster]:
     """Two owners of different persons, both with a data set for each folder."""
     folder = tmp_path_factory.mktemp("folders")
     rules = dict.fromkeys("ab", policy())
     for name, files in SOURCES.items():
         rules["a"] += _write(folder, "a", name, ["part-0.parquet", "part-1.parquet"])
         rules["b"] += _write(folder, "b", name, files)
+    rules["a"] += _write(folder, "a", "stored", ["part-0.parquet", "part-1.parquet"])
+    rules["b"] += _stored(folder, store)
     make_setup(folder, rules)
     share_linkage_key(folder, "ab")
     with LocalCluster(folder) as running:
@@ -76,3 +100,17 @@ def test_a_folder_that_is_not_read_as_a_whole_is_refused(cluster, name, problem,
     assert code == 2
     (found,) = document["error"]["details"]["problems"]
     assert (found["problem"], found["examples"]) == (problem, [example])
+
+
+def test_a_daemon_masks_what_lies_in_an_object_store(cluster, store):
+    """A release of objects is one of files; while the store is away, `check` ends with exit 6."""
+    code, document = released(cluster, "stored", dataset="stored")
+    assert code == 0, document
+    assert pa.parquet.read_metadata(Path(document["directory"]) / "data.parquet").num_rows == 2 * SIZE
+    assert any(each.startswith("GET /registry/stored/part-1.parquet") for each in store.asked)
+    store.fail("busy")
+    code, document = ask(cluster, "owner-node", "check", "--dataset", "stored", owner="b")
+    store.fail("")
+    assert (code, document["error"]["code"]) == (6, "source_unreachable")
+    assert SECRET_KEY not in str(document)
+    assert SECRET_KEY not in "".join(path.read_text() for path in cluster.folder.rglob("*.log"))

@@ -21,6 +21,7 @@ from common.model.schema import Attribute, AttributeType
 from owner_node.config import DatasetConfig
 from owner_node.connection.worker import PASSING
 from owner_node.loading import count_records, load, schema_of
+from tests.object_server import ACCESS_KEY, SECRET_KEY, ObjectStore, object_store
 from tests.postgres_server import PASSWORD, PostgresServer, postgres_server
 from tests.unit.owner_node.sources.conftest import AGE, ALL, SEEN, SEX, WEIGHT
 
@@ -109,14 +110,39 @@ def server() -> Iterator[PostgresServer]:
         yield running
 
 
+def _object(store: ObjectStore, written: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Return the settings of a file that was written into a store."""
+    secret = folder / "credentials"
+    secret.touch(0o600)
+    secret.write_text(f"aws_access_key_id = {ACCESS_KEY}\naws_secret_access_key = {SECRET_KEY}\n")
+    name = Path(written["source"]).name
+    return {"source": store.address(f"s3://registry/{name}"), "credentials_file": secret}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
+    """An object store."""
+    folder = tmp_path_factory.mktemp("store")
+    (folder / "registry").mkdir()
+    with object_store(folder) as running:
+        yield running
+
+
 @pytest.fixture(
-    params=["csv", "parquet", "sqlite", pytest.param("postgresql", marks=pytest.mark.needs("postgres"))]
-)
+    params=[
+        "csv", "parquet", "sqlite", pytest.param("postgresql", marks=pytest.mark.needs("postgres")),
+        "csv in a store", "parquet in a store",
+    ]
+)  # fmt: skip
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
     """Return a maker of data sets of one kind of source: `make(table, **settings)`."""
     if request.param == "postgresql":
         server: PostgresServer = request.getfixturevalue("server")
         kept = lambda table: _postgres(server, tmp_path, table)  # noqa: E731
+    elif " in a store" in request.param:
+        store: ObjectStore = request.getfixturevalue("store")
+        write = _csv if request.param.startswith("csv") else _parquet
+        kept = lambda table: _object(store, write(store.folder / "registry", table), tmp_path)  # noqa: E731
     else:
         writer = {"csv": _csv, "parquet": _parquet, "sqlite": _sqlite}[request.param]
         kept = lambda table: writer(tmp_path, table)  # noqa: E731
