@@ -24,6 +24,7 @@ _COMMANDS = {
     "console": Command("aggregator.cli.web:console", "Show releases, owners and certificates as web pages."),
     "history": Command("aggregator.cli.inspect:history", "Show the operators' actions, oldest first."),
     "verify": Command("aggregator.cli.verify:verify", "Check a published release folder."),
+    "export": Command("aggregator.cli.export:export", "Write a release for SPSS or Stata, with labels."),
     "backup": Command("aggregator.cli.backup:backup", "Write state, keys and settings into one file."),
     "restore": Command("aggregator.cli.backup:restore", "Restore a backup where no database exists."),
     "enroll": Command("aggregator.cli.enroll:app", "Approve, revoke and list certificates of owners."),

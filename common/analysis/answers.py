@@ -98,12 +98,12 @@ def within(table: "pd.DataFrame", attribute: Attribute) -> "pd.DataFrame":
 def with_open(table: "pd.DataFrame") -> "pd.DataFrame":
     """Return an answer of log odds whose lines without a finite estimate have open intervals.
 
-    Their regressors tell apart all records with the event, or without it.
+    Their regressors may tell apart all records with the event, or without it.
     """
     numbers = table[["estimate", "standard_error", "low", "high"]].to_numpy(dtype=np.float64)
     separated = ~np.isfinite(numbers).all(axis=1)
     table.loc[separated, ["estimate", "standard_error", "low", "high"]] = [np.nan, np.inf, -np.inf, np.inf]
-    table.loc[separated, "note"] = "it tells apart all records with the event: nothing bounds its odds"
+    table.loc[separated, "note"] = "it may tell apart all records with the event: nothing bounds its odds"
     return table
 
 

@@ -34,7 +34,7 @@ from common.analysis.answers import with_open
 from common.analysis.attenuation import Drawn
 from common.analysis.calibration import Targets, calibrated, logistic_fit, sampling_variances
 from common.analysis.originals import random_of
-from common.arrays import Float64Array, Int64Array
+from common.arrays import BoolArray, Float64Array, Int64Array
 from common.errors import UsageError
 
 if TYPE_CHECKING:
@@ -234,8 +234,37 @@ def logistic(
     several = len({regressor.attribute for regressor in regressors}) > 1
     unseen = (_OF_THREE * (slope - np.where(finite, released, 0))) ** 2 if several else 0.0
     table = _table(index, released, draws, samples * sampling + unseen, confidence)
-    table.loc[~finite, "standard_error"] = np.inf
+    table.loc[~finite | _may_separate(response, regressors, confidence), "standard_error"] = np.inf
     return with_open(table)
+
+
+def _may_separate(response: Term, regressors: Sequence[Term], confidence: float) -> BoolArray:
+    """Return which regressors stand for a level that may have no record with the event, or without it.
+
+    Masking moves records with the event into such a level, so that released odds are finite. A level against
+    which others are compared counts for all of them. Numbers have no levels.
+    """
+    open_ended = np.zeros(len(regressors), dtype=np.bool_)
+    if response.drawn.means.size == 1:
+        return open_ended
+    share = (1 - confidence) / 2
+    for attribute in dict.fromkeys(each.attribute for each in regressors):
+        places = [place for place, each in enumerate(regressors) if each.attribute == attribute]
+        terms = [regressors[place] for place in places]
+        if any(np.unique(each.released).size > 2 for each in terms):
+            continue
+        records = np.stack([each.drawn.means for each in terms])
+        events = np.stack([covariances(each, response) for each in terms]) + records * response.drawn.means
+        scores = np.stack([each.scores for each in terms])
+        # The level that the others are compared with is the last.
+        records = np.vstack([records, 1 - records.sum(axis=0)])
+        events = np.vstack([events, response.drawn.means - events.sum(axis=0)])
+        scores = np.vstack([scores, -scores.sum(axis=0)])
+        fewest = np.minimum(*(np.quantile(each, share, axis=1) for each in (events, records - events)))
+        deviations = (scores * response.scores).std(axis=1) / scores.shape[1] ** 0.5
+        fewest = fewest - NormalDist().inv_cdf(1 - share) * deviations
+        open_ended[places] = (fewest[:-1] <= 0) | (fewest[-1] <= 0)
+    return open_ended
 
 
 def targets(terms: Sequence[Term]) -> Targets:

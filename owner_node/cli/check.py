@@ -29,6 +29,7 @@ from owner_node.cli.check_release import ask_policy, read_options, show_answer, 
 from owner_node.config import DatasetConfig, OwnerConfig
 from owner_node.ledger.ledger import Ledger
 from owner_node.linking.match_check import HEADINGS, row
+from owner_node.loading.advice import left_out_lines
 from owner_node.release.attempts import Allowance, Attempts
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.sessions import Sessions
@@ -207,8 +208,6 @@ def _show_dataset(result: dict[str, Any]) -> None:
             f"{count_text(events['persons'], 'person')}, at most {events['most']:,} of one; epsilon is about "
             "all events of a person"
         )
-        if events["without"]:
-            console.print_line(f"  left out: {count_text(events['without'], 'event')} without an identifier")
         not_kept = (
             ("unordered", "without an order, in no slot"),
             ("incomplete", "with a missing value, in no slot"),
@@ -219,14 +218,8 @@ def _show_dataset(result: dict[str, Any]) -> None:
                 console.print_line(f"  {count_text(events[key], 'event')} {why}")
         for name, (before, after) in events["means"].items():
             console.print_line(f"  clamping changes the mean of {name!r} from {before:.6g} to {after:.6g}")
-    if "opted_out" in result:
-        listed = count_text(result["opt_out_listed"], "listed person")
-        console.print_line(f"opted out: {result['opted_out']:,} of {listed}, in no record")
-    if result["dropped"]:
-        console.print_line(f"dropped: {result['dropped']:,} records with a missing value")
-        for name, counts in result["dropped_by"].items():
-            shown = ", ".join(f"{count:,} {reason}" for reason, count in counts.items() if count)
-            console.print_line(f"  column {name!r}: {shown}")
+    for line in left_out_lines(result):
+        console.print_line(line)
     console.print_line(f"schema: {result['schema_bytes']:,} bytes, at most {LARGEST_SCHEMA:,} can be sent")
     console.print_line(f"identifier: {result['identifier']}")
     if "match" in result:

@@ -11,6 +11,7 @@ from common.cli import console
 from common.clock import utc_now
 from common.words.numbers import bound_cell, bound_text, moment_text
 from owner_node import config
+from owner_node.loading.advice import left_out_lines
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.history import History, Line
 
@@ -63,6 +64,7 @@ def _about(line: Line) -> str:
 
 
 def _details(details: Mapping[str, Any]) -> Iterator[str]:
+    yield from map(str.strip, left_out_lines(details.get("left_out", {})))
     for name, value in details.items():
         if isinstance(value, str) and value and value != "None":
             yield f"{name} {_brief(name, value)}"

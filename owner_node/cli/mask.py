@@ -37,6 +37,7 @@ from owner_node import config
 from owner_node.cli.worth import require_worth
 from owner_node.config import OwnerConfig
 from owner_node.loading import schema_of
+from owner_node.loading.advice import left_out_lines
 from owner_node.local.charge import LocalData, Standing, load_to_charge, new_id
 from owner_node.local.mask import prepare_mask
 from owner_node.local.masked_tables import (
@@ -134,6 +135,8 @@ def mask(
         schema = schema_of(chosen, allowed, data.n_records, owner.policy.limits)
         given = LocalData(chosen, data, schema, records, owner.policy, utc_now(), chosen.origin.place)
         job = _MADE[product].prepare(arguments, given)
+        for line in () if as_json else left_out_lines(data.counts.left_out):
+            console.print_line(line)
         _make(job, owner, out, progress, yes=yes, anyway=anyway, as_json=as_json)
 
 
@@ -258,6 +261,7 @@ def _show(
                 "remaining": left,
                 "file": str(out),
                 "report": report,
+                "left_out": work.data.counts.left_out,
             }
         )
         return

@@ -15,6 +15,7 @@ from common.words.numbers import bound_text, left_text
 from owner_node import config
 from owner_node.config import DatasetConfig
 from owner_node.loading import schema_of
+from owner_node.loading.advice import left_out_lines
 from owner_node.local.charge import Standing, load_to_charge, new_id
 from owner_node.local.query import answer_query, error_text, prepare_query
 from owner_node.masking.questions import Asked, Question, QuestionKind, promises, range_texts
@@ -150,6 +151,8 @@ def _ask(
             question, chosen, data, records, policy=owner.policy, work_id=named, today=utc_now().date()
         )
         work = query.work
+        for line in () if as_json else left_out_lines(data.counts.left_out):
+            console.print_line(line)
         new = work.standing() is Standing.NEW
         if new:
             work.judge()
@@ -194,6 +197,7 @@ def _show(query: "Query", answer: tuple[str, ...], *, charged: bool, as_json: bo
             "id": work.id, "question": str(question.kind), "attribute": question.attribute.name,
             "epsilon": question.epsilon, "charged": work.charge if charged else 0, "budget": work.budget,
             "remaining": left, "promises": list(promises(question)), "error_95": error_text(query),
+            "left_out": work.data.counts.left_out,
         }  # fmt: skip
         if question.kind is QuestionKind.HISTOGRAM:
             counts = [{**ends, "count": number} for ends, number in zip(ranges, answer, strict=True)]

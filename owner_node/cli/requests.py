@@ -24,6 +24,7 @@ from common.words.numbers import (
 from owner_node import config
 from owner_node.cli.worth import require_worth
 from owner_node.config import OwnerConfig
+from owner_node.loading.advice import left_out_lines
 from owner_node.masking.foreseen import Forecast
 from owner_node.release.decisions import Decisions, this_person
 from owner_node.release.request_view import shown_records
@@ -57,6 +58,7 @@ def brief(document: dict[str, Any]) -> list[str]:
             f"{cost_text(document['release_epsilon'], document['delta'])} of data set {document['dataset']}: "
             f"{shown_records(document['records'])} records, {n_attributes} attributes"
         ),
+        *_left_out(document),
         leaving_line(document),
         *_verdict(document, brief=True),
         text(f"charge: {charge_text(document)}"),
@@ -74,6 +76,18 @@ def brief(document: dict[str, Any]) -> list[str]:
             *commands,
         ]
     return page(parts, [text(line) for line in commands])
+
+
+def _left_out(document: dict[str, Any]) -> Iterator[PagePart]:
+    """Yield how many records loading left out, and in one list the columns that are the reason."""
+    columns = []
+    for line in left_out_lines(document["left_out"]):
+        if line.startswith(" "):
+            columns.append(line.strip().removeprefix("column "))
+        else:
+            yield text(line)
+    if columns:
+        yield list_items("missing values by column", columns)
 
 
 def _first(verdict: dict[str, Any]) -> list[PagePart]:

@@ -27,6 +27,7 @@ from owner_node.config import OwnerConfig
 from owner_node.console import pictures
 from owner_node.doctor import examination
 from owner_node.explore.questions import EPSILONS, KS, RANK_NOISES, REPETITIONS, grid_of, question_of
+from owner_node.loading.advice import left_out_lines
 from owner_node.release.approvals import Person
 from owner_node.release.decisions import LONGEST_REASON, Decisions
 from owner_node.risk.attacks import WORDS
@@ -259,7 +260,7 @@ class OwnerPages:
             )
         older = lines[-1].sequence if len(lines) == LINES_PER_PAGE else None
         values = {"lines": lines, "filters": filters, "older": older, "events": events}
-        return self._site.page(request, "history.html", values)
+        return self._site.page(request, "history.html", values | {"left_out_lines": left_out_lines})
 
     def data(self, request: Request) -> Response:
         """Show the data sets, the policy, and what is amiss in the configuration."""
@@ -290,6 +291,7 @@ class OwnerPages:
             "found": document,
             "problem": _problem(job),
             "message": message.splitlines(),
+            "left_out_lines": left_out_lines,
             "folder": f"{owner.path.parent}/",
         }
         return self._site.page(request, "dataset.html", values)

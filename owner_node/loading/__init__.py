@@ -71,12 +71,27 @@ class LoadCounts:
     reasons: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """Missing values that dropped records, by column and by reason: "empty", or "na_values" for those that
     the attribute declares. A record with several is counted in each column; others are absent."""
-    listed: int = 0
-    """Persons in the list of those who opted out."""
+    listed: int | None = None
+    """Persons in the list of those who opted out; None without a list."""
     opted_out: int = 0
     """Persons who opted out and were left out."""
     persons: PersonCounts | None = None
     """Counts of the events of a person table; None for other data."""
+
+    @property
+    def left_out(self) -> dict[str, Any]:
+        """Counts of records that were left out, by column and reason, as a document that only the owner sees.
+
+        `advice.left_out_lines` words it. Empty if nothing was, and nobody is listed as opted out.
+        """
+        document: dict[str, Any] = {}
+        if self.persons is not None and self.persons.without:
+            document["events_without"] = self.persons.without
+        if self.listed is not None:
+            document |= {"opted_out": self.opted_out, "opt_out_listed": self.listed}
+        if self.dropped:
+            document |= {"dropped": self.dropped, "dropped_by": {**self.reasons}}
+        return document
 
 
 @dataclass(frozen=True, slots=True)

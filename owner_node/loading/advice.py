@@ -1,6 +1,7 @@
 """Advice to an owner about its own data before it offers them; shown to the owner only, never sent."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from common.model.schema import Schema
 from common.words.numbers import count_text
@@ -9,6 +10,22 @@ from owner_node.loading import LoadedData
 
 WIDE = 10
 """A domain that is this many times as wide as the data causes a warning."""
+
+
+def left_out_lines(left_out: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the counts of `LoadCounts.left_out`, also as the history keeps them, with numbers as texts."""
+    if "events_without" in left_out:
+        events = count_text(int(left_out["events_without"]), "event")
+        yield f"left out: {events} without an identifier"
+    if "opted_out" in left_out:
+        listed = count_text(int(left_out["opt_out_listed"]), "listed person")
+        yield f"opted out: {int(left_out['opted_out']):,} of {listed}, in no record"
+    if n_dropped := int(left_out.get("dropped", 0)):
+        yield f"dropped: {count_text(n_dropped, 'record')} with a missing value"
+        for name, counts in left_out["dropped_by"].items():
+            there = ((reason, int(counts.get(reason, 0))) for reason in ("na_values", "empty"))
+            shown = ", ".join(f"{count:,} {reason}" for reason, count in there if count)
+            yield f"  column {name!r}: {shown}"
 
 
 def advice(dataset: DatasetConfig, schema: Schema, loaded: LoadedData) -> Iterator[str]:

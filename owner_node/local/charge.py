@@ -180,6 +180,8 @@ class LocalWork(Work):
             ConflictError: If its id was used for other arguments or other data.
         """
         terms, asked = Accept.of(self.asked), {"asked": self.full_document, **self.person.to_document()}
+        if left_out := self.data.counts.left_out:
+            asked["left_out"] = left_out
         with self.transaction() as tx:
             lines = self._lines()
             self.records.ledger.check_may_charge(tx)

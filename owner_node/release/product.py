@@ -8,7 +8,7 @@ checked as untrusted input against the digest in the signed addendum.
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from owner_node.config.engine import EngineKind
 from owner_node.engines.matched import PERSON_BYTES, MatchedRecords, pin_to_match, read_persons
 from owner_node.engines.pinned import IN_MEMORY, AnyEngine, PinnedRecords, pin
 from owner_node.ledger.budget_terms import Column
+from owner_node.loading import LoadCounts
 from owner_node.masking.tasks import AttributeTask, mask_tasks
 from owner_node.release.trial import placed
 from owner_node.state.outbox import Outbox
@@ -86,10 +87,8 @@ class Prepared:
     """Digest of the loaded data; owners store a keyed form of it (`owner_node.release.original_data`)."""
     known_by: tuple[Column, ...] = ()
     """Digests that identify all declared columns, including the identifiers."""
-    dropped: int = 0
-    """Number of records that were left out for a missing value."""
-    numerals: int = 0
-    """Number of texts of identifiers that programs make of numbers, such as 17.0 for 17."""
+    counts: LoadCounts = field(default_factory=LoadCounts)
+    """Counts of values and records that loading changed or left out."""
 
     @property
     def records(self) -> AnyEngine:
@@ -255,8 +254,7 @@ class OwnerProduct(ABC):
             tasks = mask_tasks(plan, assignment.attributes, dataset.taxonomies)
             data.records.engine.check(tasks)
             removing.pop_all()
-        numerals = sum(data.counts.numerals.values())
-        return Prepared(data.records, tasks, data.digest, data.known_by, data.counts.dropped, numerals)
+        return Prepared(data.records, tasks, data.digest, data.known_by, data.counts)
 
     def selection_size(self, n_records: int, plan: Plan) -> int:
         """Return the size in bytes of a selection of `n_records` records, or of their numbers or places."""

@@ -12,6 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from common.canonical import canonical
 from common.errors import IntegrityError, ProtocolError
 from common.model.fragment import Addendum, FragmentStatement, Receipt, contradictions, multiples_of
 from common.model.matches import fit
@@ -70,13 +71,14 @@ class Production:
             work.check_budget(prepared.known_by)
         source, n_records = prepared.source_digest, prepared.n_records
         details: dict[str, Any] = {"records": n_records, "source": source, "co_owners": proved}
-        if prepared.dropped:
-            details["dropped"] = prepared.dropped
-        if prepared.numerals:
-            details["numerals"] = prepared.numerals
+        left_out = prepared.counts.left_out
+        if left_out:
+            details["left_out"] = left_out
+        if numerals := sum(prepared.counts.numerals.values()):
+            details["numerals"] = numerals
             _log.warning(
                 "identifiers have texts such as 17.0: who is 17 at another owner counts as somebody else",
-                extra={"release": release, "count": prepared.numerals},
+                extra={"release": release, "count": numerals},
             )
         in_rounds, pair_key, secrets = work.plan.product.rules.in_rounds, b"", None
         if in_rounds and work.plan.n_groups > 1:
@@ -84,7 +86,10 @@ class Production:
 
             pair_key = new_key()
         with work.transaction() as tx:
-            work.advance(tx, SessionEvent.LINK, "linked", details, source_digest=source, n_records=n_records)
+            work.advance(
+                tx, SessionEvent.LINK, "linked", details,
+                source_digest=source, n_records=n_records, left_out=canonical(left_out).decode(),
+            )  # fmt: skip
             if in_rounds:
                 secrets = owner.records.rounds.make_secrets(tx, owner.aggregator, release, pair_key)
         return _link_answer(work, n_records, prepared.pinned.token_list(), secrets)

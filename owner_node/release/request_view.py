@@ -64,6 +64,7 @@ def request_view(
             if owner != config.owner.id
         ],
         "forecast": json.loads(session.forecast) if session.forecast else None,
+        "left_out": json.loads(session.left_out or "{}"),
         "essentials": list(essentials(plan, config.owner.id)),
         "trusts": list(trusted(plan, config.owner.id)),
         "promises": list(promises(plan)),

@@ -111,8 +111,8 @@ class Reader(ABC):
     """True if its values are texts as `CsvOptions` describes them."""
     opt_out: str = ""
     """Digest of the identifiers of persons who opted out; empty without such a list."""
-    listed: int = 0
-    """Number of persons in the list of those who opted out."""
+    listed: int | None = None
+    """Number of persons in the list of those who opted out; None without one."""
     left_out: int = 0
     """Number of persons who opted out and were found, once all records were read."""
     persons: Any = None

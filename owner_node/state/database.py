@@ -83,6 +83,7 @@ _SESSIONS = (
     # deadline: until when the aggregator waits for a consent. refusal: the answer to a repeated question.
     # fragment_certificate: the chain that the fragment was signed with; the key may be renewed later.
     # forecast, attacks: expected effect of masking on the owner's own data, never disclosed.
+    # left_out: records that loading dropped, by column and reason, never disclosed.
     # release_key: derived from the linkage key of that generation, for this release alone.
     """CREATE TABLE sessions (
         aggregator TEXT NOT NULL, release TEXT NOT NULL, state TEXT NOT NULL, dataset TEXT NOT NULL,
@@ -102,6 +103,7 @@ _SESSIONS = (
         epsilon TEXT NOT NULL DEFAULT '',
         kept_digest TEXT NOT NULL DEFAULT '',
         attacks TEXT NOT NULL DEFAULT '',
+        left_out TEXT NOT NULL DEFAULT '',
         PRIMARY KEY (aggregator, release))""",
 )
 _ROUNDS = (
@@ -163,6 +165,7 @@ class OwnerDatabase(SqliteDatabase):
         _ROUNDS,
         _LEDGER_WITH_ROUNDS,
         ("ALTER TABLE sessions ADD COLUMN attacks TEXT NOT NULL DEFAULT ''",),
+        ("ALTER TABLE sessions ADD COLUMN left_out TEXT NOT NULL DEFAULT ''",),
     )
 
     def __init__(self, state_dir: Path, *, make: bool = True) -> None:

@@ -1,8 +1,8 @@
 """The audit log: requests to this owner, its decisions and the deciding rules. Append-only and chained.
 
 `AuditFeed` copies the lines to audit sinks, and stores how far each sink has come. It leaves out what was
-found about the original data (digests, forecasts): that stays in owner.db, since sinks may be other machines
-that are reached in clear text.
+found about the original data (digests, forecasts, records left out): that stays in owner.db, since sinks may
+be other machines that are reached in clear text.
 """
 
 import json
@@ -163,7 +163,7 @@ def _line(row: sqlite3.Row) -> Line:
     return Line(**{**texts, "details": details})
 
 
-_STAYS = frozenset({"source", "data", "forecast"})
+_STAYS = frozenset({"source", "data", "forecast", "left_out"})
 """Names of details that do not leave owner.db."""
 
 

@@ -67,6 +67,8 @@ class Session:
     """SHA-256 of the published manifest."""
     forecast: str = ""
     """Forecast of masking (`owner_node.masking.foreseen`); empty while unknown."""
+    left_out: str = ""
+    """Records left out by loading (`owner_node.loading.LoadCounts.left_out`), canonical JSON."""
     answered: bool = False
     """Whether it was asked to link (`release.attempts`)."""
     reason: str = ""
@@ -226,6 +228,7 @@ class Sessions:
         n_records: int,
         forecast: str,
         attacks: dict[str, Any] | None,
+        left_out: str,
     ) -> None:
         """Store the appraisal of an undecided session's data; it replaces an earlier one.
 
@@ -233,12 +236,14 @@ class Sessions:
             n_records: Exact number of records.
             forecast: Forecast of masking; empty where no record leaves.
             attacks: What attacks find; None where no record leaves.
+            left_out: As `Session.left_out`.
         """
         stored = self.get(session.aggregator, session.release)
         if stored is None or stored.state not in UNDECIDED or not tx.in_transaction:
             raise InternalError("an appraisal needs an undecided session and a transaction")
         appraisal: dict[str, Any] = {
             "source_digest": source_digest, "n_records": n_records, "forecast": forecast,
+            "left_out": left_out,
         }  # fmt: skip
         self._store(tx, replace(stored, **appraisal), appraisal)
         tx.execute(

@@ -10,6 +10,7 @@ import logging
 from contextlib import closing
 from typing import Any
 
+from common.canonical import canonical
 from common.clock import utc_now
 from common.errors import TesseraError
 from common.log import on_one_line, places
@@ -60,8 +61,13 @@ def appraise(session: Session, owner: OwnerConfig, progress: Progress | None = N
             stored = sessions.get(session.aggregator, session.release)
             # Somebody may have decided meanwhile.
             waits = stored is not None and stored.state is SessionState.AWAITING_APPROVAL
-            if stored is not None and waits and not _is_stored(sessions, stored, appraisal["source_digest"]):
-                sessions.appraise(tx, stored, **appraisal)
+            if stored is None or not waits:
+                return ""
+            if _is_stored(sessions, stored, appraisal["source_digest"]):
+                appraisal |= {"forecast": stored.forecast, "attacks": sessions.attacks(stored)}
+                if stored.left_out == appraisal["left_out"]:
+                    return ""
+            sessions.appraise(tx, stored, **appraisal)
     return ""
 
 
@@ -91,6 +97,7 @@ def _appraise(
         )
         appraisal: dict[str, Any] = {
             "source_digest": keys.pin(prepared.source_digest), "n_records": prepared.n_records,
+            "left_out": canonical(prepared.counts.left_out).decode(),
         }  # fmt: skip
         if not plan.product.rules.by_record:
             # Nothing of a record leaves that could be linked: ε alone says what counts disclose.

@@ -69,13 +69,9 @@ def data_document(
         "schema_bytes": len(sent),
         "attributes": [_describe(attribute, loaded) for attribute in (*schema.attributes, *schema.following)],
         "records": loaded.n_records,
-        "dropped": loaded.counts.dropped,
-        "dropped_by": {name: dict(counts) for name, counts in loaded.counts.reasons.items()},
-        **(
-            {}
-            if dataset.opt_out is None
-            else {"opted_out": loaded.counts.opted_out, "opt_out_listed": loaded.counts.listed}
-        ),
+        "dropped": 0,
+        "dropped_by": {},
+        **loaded.counts.left_out,
         **({} if loaded.counts.persons is None else {"events": asdict(loaded.counts.persons)}),
         "identifier": _identifier_text(schema),
         "warnings": list(advice(dataset, schema, loaded)),

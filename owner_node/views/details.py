@@ -22,6 +22,7 @@ from common.words.numbers import (
     number_text,
     percent_text,
 )
+from owner_node.loading.advice import left_out_lines
 from owner_node.release.request_view import shown_records
 from owner_node.views.verdict import attack_rows
 
@@ -38,6 +39,7 @@ def plan_sections(document: Mapping[str, Any]) -> list[Section]:
     return [
         Facts({**_decision(document), **_facts(document, product.bounds(document))}),
         *product.sections(document),
+        Listing("What loading left out", [line.strip() for line in left_out_lines(document["left_out"])]),
         _co_owners(document),
         Listing("What linking may find", document["linking"]),
         Listing("What linking found", document["linking_found"]),

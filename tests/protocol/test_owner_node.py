@@ -346,7 +346,7 @@ def test_records_that_were_left_out_are_counted(offering: Offering) -> None:
     plan = accepted(offering)
     assert offering.node.production.link("r1", plan.digest).n_records == N_RECORDS
     (linked,) = (line for line in offering.records.history.entries() if line.event == "linked")
-    assert (linked.details["records"], linked.details["dropped"]) == (str(N_RECORDS), "2")
+    assert (linked.details["records"], linked.details["left_out"]["dropped"]) == (str(N_RECORDS), "2")
 
 
 def test_identifiers_that_look_like_numbers_are_counted(offering: Offering, caplog) -> None:

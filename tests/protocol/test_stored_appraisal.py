@@ -4,6 +4,7 @@ import json
 import logging
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -12,17 +13,20 @@ import numpy as np
 import pytest
 
 from common.cli.sections import show as show_sections
+from common.clock import utc_now
 from common.log import JsonFormatter
 from common.model.schema import Attribute, AttributeType, Schema, TaxonomyMethod
 from common.planning.arguments import parse_arguments
 from common.planning.planner import make_plan
 from common.trust.identity import Party, PartyKind
+from owner_node.cli.requests import show_request
 from owner_node.config import PolicyConfig
 from owner_node.config.engine import EngineKind, OwnerEngineSection
 from owner_node.masking.arrays import SystemBits
 from owner_node.masking.engine import MemoryEngine
 from owner_node.masking.foreseen import Forecast, as_share
 from owner_node.masking.tasks import AttributeTask
+from owner_node.release.decisions import Decisions, this_person
 from owner_node.risk import appraisal as risk
 from owner_node.risk.attacks import LINKING
 from owner_node.risk.trials import Randomness
@@ -31,6 +35,7 @@ from owner_node.values.taxonomy import Taxonomy
 from owner_node.views.appraisal import appraise
 from owner_node.views.details import attack_sections
 from owner_node.views.earlier import released_plans, released_tasks
+from owner_node.views.plan import plan_document
 from tests.fakes.offering import DOMAIN, N_RECORDS, Offering
 
 
@@ -89,6 +94,42 @@ def test_a_plan_that_waits_is_tried(offering, capsys):
     assert "re-identified by one who knows all attributes" in printed
     assert "attributes of this owner" not in printed
     assert found["risks_with_earlier"] == []
+
+
+def test_what_loading_left_out_is_shown_before_and_after_the_decision(tmp_path, capsys):
+    """Counts by column and reason, for the person who decides and in the history; other data change them."""
+    made = Offering(tmp_path, PolicyConfig(approval="manual"))
+    made.config = replace(made.config, datasets=(replace(made.config.datasets[0], missing="drop"),))
+    made.restart()
+    plan = made.plan(made.node.invitations.describe("r1", "cohort"), "r1")
+    assert made.node.invitations.consent("r1", plan.digest, made.offer(plan)) is None
+    decisions, whole = Decisions(made.records.db, utc_now), made.source.read_text()
+
+    def shown() -> tuple[str, str]:
+        document = plan_document(session(made), made.config, decisions)
+        for details in (False, True):
+            show_request(document, details=details)
+        page, everything = capsys.readouterr().out.split("release r1 of aggregator")
+        return page, everything
+
+    made.source.write_text(whole + "p98,\n")
+    assert appraise(session(made), made.config) == ""
+    assert all("dropped: 1 record with a missing value" in text for text in shown())
+    made.source.write_text(whole + "p98,\n,4\np99,\n")
+    assert appraise(session(made), made.config) == ""
+    page, everything = shown()
+    assert "missing values by column: 'age': 2 empty, 'person': 1 empty" in page
+    assert "dropped: 3 records with a missing value" in everything
+    assert made.records.history.entries(event="linked") == ()
+    digest, source = session(made).plan_digest, session(made).source_digest
+    decisions.approve("r1", digest, this_person(), timedelta(hours=1), source, anyway=True)
+    made.node.invitations.consent("r1", plan.digest, made.offer(plan))
+    made.node.production.link("r1", plan.digest)
+    (linked,) = made.records.history.entries(event="linked")
+    by = {"age": {"empty": "2"}, "person": {"empty": "1"}}
+    assert linked.details["left_out"] == {"dropped": "3", "dropped_by": by}
+    assert "dropped: 3 records with a missing value" in shown()[1]
+    made.records.db.close()
 
 
 def test_a_plan_is_attacked_once(offering, monkeypatch):

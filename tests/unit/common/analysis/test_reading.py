@@ -347,3 +347,29 @@ def test_old_names_stay_one_version(study):
     assert "three attributes" in study.supports("cost ~ age + age:smoker")
     with pytest.raises(AttributeError):
         _ = study.medians
+
+
+@pytest.mark.parametrize(
+    ("rates", "separated"),
+    [
+        ((0.3, 0.0, 0.6), [True, False]),
+        ((0.3, 1.0, 0.6), [True, False]),
+        ((0.0, 0.3, 0.6), [True, True]),
+        ((0.3, 0.1, 0.6), [False, False]),
+    ],
+)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_odds_of_a_level_without_events_are_open(tmp_path, rates, separated, seed):
+    """Masking moves records with the event into such a level: released odds are finite, true ones are not."""
+    draw = np.random.default_rng(seed)
+    groups = draw.integers(0, 3, 4000)
+    events = (draw.random(4000) < np.array(rates)[groups]).astype(np.int64)
+    group = Attribute("group", AttributeType.CATEGORY, 0, 2, categories=("a", "b", "c"))
+    event = Attribute("event", AttributeType.BOOLEAN, 0, 1)
+    plan = plan_of((group, event), 4000, "4", rank_noise=["0.03"])
+    made = publish_masked(tmp_path, plan, {"group": groups, "event": events}, seed)
+    found = tessera.read_release(made.folder).estimates.logistic("event", "group")
+    assert np.isfinite(found["released"]).all()
+    assert np.isinf(found[["low", "high"]]).all(axis=1).tolist() == separated
+    assert found["note"].ne("").tolist() == separated
+    assert found["estimate"].isna().tolist() == separated

@@ -79,7 +79,7 @@ def test_it_shows_what_would_be_sent(folder, capsys):
     assert run() == 0
     shown = capsys.readouterr().out
     assert 'records: 130 (others see "at least 100")' in shown
-    assert "dropped: 1 records with a missing value" in shown
+    assert "dropped: 1 record with a missing value" in shown
     assert "identifier: 1 column, normalised by trim; at most 1 record per person" in shown
     assert "'weight': the declared domain is more than 10 times as wide as the data" in shown
     assert "'weight': decimals = 1 distinguishes more values than there are records" in shown

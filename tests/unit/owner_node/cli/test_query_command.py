@@ -71,7 +71,7 @@ def test_the_scale_of_the_noise_is_not_told(folder, capsys):
     document = ask(capsys, "median", "age")[1]
     assert set(document) == {
         "id", "question", "attribute", "epsilon", "charged", "budget", "remaining", "promises", "answer",
-        "range", "error_95",
+        "range", "error_95", "left_out",
     }  # fmt: skip
     assert document["error_95"] is None
     console.run(application(), "owner-node", ["history", "--json"])
