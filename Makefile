@@ -9,7 +9,8 @@ GENERATED := common/wire/v1
 RUNTIME_STAMP := $(VENV)/.installed-runtime
 DEVELOPMENT_STAMP := $(VENV)/.installed-development
 SPARK := build/spark
-PIP_INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check
+# Modules are compiled on first import: compiling all of them takes longer than installing them.
+PIP_INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check --no-compile
 # Three processes, which keep two processors busy, since tests wait for daemons and disks; five take a tenth to a
 # fifth more of their time. Each takes whole files: daemons and data that a file shares are started once. tests/conftest.py has the
 # order of files.
@@ -84,7 +85,7 @@ test: $(DEVELOPMENT_STAMP) ## run the tests, but the long ones: eight minutes on
 test-long: $(DEVELOPMENT_STAMP) ## run the long tests: containers, Spark, chaos, kills, long walks through pages and commands
 	@$(RUN) -m pytest -m "long and not lab" $(PYTEST_ARGS)
 
-test-all: $(DEVELOPMENT_STAMP) ## run the tests of both targets, as .ci/run does
+test-all: $(DEVELOPMENT_STAMP) ## run the tests of both targets in one call, as .ci/run does
 	@$(RUN) -m pytest -m "not lab" $(PYTEST_ARGS)
 
 lab: $(DEVELOPMENT_STAMP) ## run the tests of the experiments, and of the tutorial with its pictures and notebooks

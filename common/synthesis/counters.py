@@ -20,7 +20,7 @@ _LAPLACE_REACH, _GAUSSIAN_REACH = 64, 12
 """Noise beyond so many scales or deviations has a probability below e^-60."""
 _LARGEST_HEADER = 2**17
 """Bytes of a parcel beside ciphertexts and who has a person: keys and digests."""
-_SECONDS = 0.0015
+_SECONDS = 0.0012
 """To encrypt one number, as `docs/tables-across-owners.md` measures it."""
 
 

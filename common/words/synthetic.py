@@ -303,6 +303,7 @@ def _together(plan: Plan) -> tuple[str, ...]:
 
 def _traffic_text(design: "Design") -> str:
     """Say what owners of different attributes send each other, from public numbers."""
+    from common.model.rounds import CIPHERTEXT_BYTES
     from common.synthesis.counters import traffic
     from common.synthesis.sample import MOST_RECORDS
 
@@ -311,8 +312,8 @@ def _traffic_text(design: "Design") -> str:
     sent, passed_on = (size_text(max(size, _LEAST_BYTES)) for size in (cost.n_bytes, cost.passed_on))
     minutes = count_text(ceil(cost.seconds / 60), "minute")
     return (
-        f"Owners send the aggregator up to {sent} of encrypted bins, and it sends them on ({passed_on}); "
-        f"the owner that encrypts most computes for up to {minutes} on an idle processor."
+        f"Owners send the aggregator up to {sent} of encrypted bins, {CIPHERTEXT_BYTES} bytes or more a "
+        f"person; it sends on {passed_on}; the owner that encrypts most computes for up to {minutes}."
     )
 
 

@@ -36,6 +36,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from hashlib import shake_256
 from itertools import combinations
 
+import numpy as np
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, generate_private_key
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
@@ -43,7 +44,7 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     load_der_private_key,
 )
-from gmpy2 import gcd, invert, is_prime, mpz, powmod, powmod_sec, primorial
+from gmpy2 import f_divmod, gcd, invert, is_prime, mpz, powmod, powmod_sec, primorial
 
 from common.errors import IntegrityError
 from common.model.rounds import CIPHERTEXT_BYTES
@@ -247,12 +248,12 @@ class Encryption:
     def __init__(self, key: PrivateKey, base: BitSource, n_numbers: int) -> None:
         self._key = key
         # Multiplications, of tables and of what they are for, are proportional to this. Digits of more than 8
-        # bits would have tables of over 70 MB.
+        # bits would have tables of over 90 MB.
         self._digit_bits = min(range(1, 9), key=lambda each: (2**each + n_numbers) / each)
         drawn = mpz.from_bytes(base.words(WIDE_BYTES // 8).tobytes()) % key.public.modulus
         residue = powmod(drawn, key.public.modulus, key.public.square)
         self._tables = [
-            _table(residue % square, -(-prime.bit_length() // self._digit_bits), self._digit_bits, square)
+            _tables(residue % square, -(-prime.bit_length() // self._digit_bits), self._digit_bits, prime)
             for prime, square in zip(key.primes, key.squares, strict=True)
         ]
 
@@ -265,29 +266,50 @@ class Encryption:
         """
         drawn = bits.words(len(numbers) * (WIDE_BYTES // 8)).reshape(len(numbers), -1)
         modulus, square = self._key.public.modulus, self._key.public.square
+        exponents = [mpz.from_bytes(words.tobytes()) % self._key.order for words in drawn]
+        blinds = map(self._key.join, *(self._powers(exponents, i) for i in range(2)))
         return [
-            (1 + number * modulus) * self._blind(mpz.from_bytes(words.tobytes()) % self._key.order) % square
-            for number, words in zip(numbers, drawn, strict=True)
+            (1 + number * modulus) * blind % square for number, blind in zip(numbers, blinds, strict=True)
         ]
 
-    def _blind(self, exponent: mpz) -> mpz:
-        parts = []
-        digit = 2**self._digit_bits - 1
-        for table, prime, square in zip(self._tables, self._key.primes, self._key.squares, strict=True):
-            part, of_prime = mpz(1), exponent % (prime - 1)
-            for i, powers in enumerate(table):
-                part = part * powers[of_prime >> i * self._digit_bits & digit] % square
-            parts.append(part)
-        return self._key.join(*parts)
+    def _powers(self, exponents: Sequence[mpz], i: int) -> Iterator[mpz]:
+        """Yield powers of h modulo the square of a prime."""
+        prime, square, tables = self._key.primes[i], self._key.squares[i], self._tables[i]
+        reduced = b"".join((each % (prime - 1)).to_bytes(MODULUS_BYTES // 2, "little") for each in exponents)
+        bits = np.unpackbits(
+            np.frombuffer(reduced, dtype=np.uint8).reshape(len(exponents), -1),
+            axis=1,
+            count=len(tables) * self._digit_bits,
+            bitorder="little",
+        )
+        digits = bits.reshape(len(exponents), len(tables), -1) @ (1 << np.arange(self._digit_bits))
+        for of_exponent in digits.tolist():
+            product, quotient = mpz(1), mpz(0)
+            for table, digit in zip(tables, of_exponent, strict=True):
+                remainder, more = table[digit]
+                product = product * remainder % square
+                quotient += more
+            yield product * (1 + quotient * prime) % square
 
 
-def _table(base: mpz, n_digits: int, digit_bits: int, modulus: mpz) -> list[list[mpz]]:
-    """Return the powers of a base to every digit d times 2^(digit_bits i), a list for each place i."""
-    table = []
+def _tables(base: mpz, n_digits: int, digit_bits: int, prime: mpz) -> list[list[tuple[mpz, mpz]]]:
+    """Return the powers of a base to every digit d times 2^(digit_bits i), a list for each place i.
+
+    Modulo p², the (p - 1)-th power of an N-th residue g is 1. So g = t (1 + f p) for its remainder t modulo p
+    and the Fermat quotient f of t, both below p. The product of such numbers is that of their t, times
+    1 + p times the sum of their f: one factor of every multiplication has half of the size.
+    """
+    tables = []
+    remainder = base % prime
+    quotient = base // prime * invert(remainder, prime) % prime
     for _ in range(n_digits):
-        powers = [mpz(1)]
-        for _ in range(2**digit_bits - 1):
-            powers.append(powers[-1] * base % modulus)
-        table.append(powers)
-        base = powers[-1] * base % modulus
-    return table
+        inverse, powers = invert(remainder, prime), [(mpz(1), mpz(0))]
+        inverse_power = mpz(1)
+        for _ in range(2**digit_bits):
+            # t g = t' + k p, and the quotient of t' is that of t g, and k / t'.
+            carry, power = f_divmod(powers[-1][0] * remainder, prime)
+            inverse_power = inverse_power * inverse % prime
+            powers.append((power, (powers[-1][1] + quotient + carry * inverse_power) % prime))
+        remainder, quotient = powers.pop()
+        tables.append(powers)
+    return tables

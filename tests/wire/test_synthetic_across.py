@@ -119,6 +119,25 @@ async def test_a_release_across_owners(
             assert Rounds(db).secrets("hub", "r1") is None
 
 
+async def test_persons_of_all_owners_are_counted_once_for_delta(
+    launch: Callable[..., Any], tmp_path: Path, certificates: Path, heard: Heard
+) -> None:
+    """A δ that the stated 60 persons allow is no error, although 60 may stand for 69 of each owner."""
+    aggregator = await launch()
+    policy = PolicyConfig(total_delta=Decimal("0.01"))
+    configs = [
+        replace(part(tmp_path, each, aggregator.daemon.address, certificates), policy=policy) for each in "ab"
+    ]
+    share_key(configs)
+    async with running(*configs):
+        await heard.wait_for("connected", times=2)
+        await begin(aggregator, *"ab", layout="vertical", delta="0.0016")
+        assert await ended(aggregator, seconds=120) == "published", (await aggregator.show()).error
+        await heard.wait_for("concluded", times=2)
+    verify_release(aggregator.config.aggregator.release_dir / "r1", aggregator.certificates / "ca.pem")
+    assert [spent(config) for config in configs] == [1, 1]
+
+
 @pytest.mark.parametrize(
     "pairs",
     [

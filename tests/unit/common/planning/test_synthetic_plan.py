@@ -340,7 +340,9 @@ def test_a_plan_says_what_owners_of_different_attributes_send_each_other():
     design = design_of(across())
     cost = traffic(design)
     assert (cost.n_bytes, cost.passed_on) == (768 * 20_000, 768 * 20_000)
-    assert "up to 23 MB of encrypted bins, and it sends them on (23 MB)" in questions(across())
+    assert "up to 23 MB of encrypted bins, 768 bytes or more a person; it sends on 23 MB" in questions(
+        across()
+    )
     attributes = tuple(replace(design.attributes[0], name=name) for name in "abcd")
     four = traffic(replace(design, attributes=attributes, owners=(), owner_groups=(0, 1, 2, 3)))
     assert (four.n_bytes, four.passed_on) == (3 * 768 * 20_000, 6 * 768 * 20_000)

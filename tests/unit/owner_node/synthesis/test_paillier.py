@@ -13,6 +13,7 @@ from common.errors import IntegrityError
 from common.model.rounds import CIPHERTEXT_BYTES
 from owner_node.synthesis.paillier import (
     MODULUS_BITS,
+    WIDE_BYTES,
     Encryption,
     PrivateKey,
     PublicKey,
@@ -90,6 +91,22 @@ def test_blinds_are_residues(key, encryption):
     blind = made * invert(1 + 9 * key.public.modulus, key.public.square) % key.public.square
     assert powmod(blind, key.order, key.public.square) == 1
     assert powmod(made, key.order, key.public.square) != 1
+
+
+@pytest.mark.parametrize("n_numbers", [1, 10_000])
+def test_ciphertexts_are_plain_powers(key, n_numbers):
+    """By the definition: for the same bits, ciphertexts are (1 + m N) h^e modulo N² without any table."""
+    some, public, of_base, of_rows = numbers(key), key.public, SeededBits(1), SeededBits(5)
+
+    def drawn(bits):
+        return mpz.from_bytes(bits.words(WIDE_BYTES // 8).tobytes())
+
+    h = powmod(drawn(of_base) % public.modulus, public.modulus, public.square)
+    plain = [
+        (1 + each * public.modulus) * powmod(h, drawn(of_rows) % key.order, public.square) % public.square
+        for each in some
+    ]
+    assert Encryption(key, SeededBits(1), n_numbers).encrypt(some, SeededBits(5)) == plain
 
 
 def units(modulus):
