@@ -85,7 +85,7 @@ test: $(DEVELOPMENT_STAMP) ## run the tests, but the long ones: eight minutes on
 test-long: $(DEVELOPMENT_STAMP) ## run the long tests: containers, Spark, chaos, kills, long walks through pages and commands
 	@$(RUN) -m pytest -m "long and not lab" $(PYTEST_ARGS)
 
-test-all: $(DEVELOPMENT_STAMP) ## run the tests of both targets in one call, as .ci/run does
+test-all: $(DEVELOPMENT_STAMP) ## run the tests of both targets in one call
 	@$(RUN) -m pytest -m "not lab" $(PYTEST_ARGS)
 
 lab: $(DEVELOPMENT_STAMP) ## run the tests of the experiments, and of the tutorial with its pictures and notebooks
