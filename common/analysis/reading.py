@@ -32,7 +32,7 @@ from common.model.plan import is_trial
 from common.model.schema import Attribute
 from common.model.together import parts_of, to_codes
 from common.planning.synthetic import design_of
-from common.release.beside import beside
+from common.release.companion_files import companion_files
 from common.release.counts import measured_in
 from common.release.data_files import DATA_FILES, read_data
 from common.release.events import event_files, events_table, fold, read_events
@@ -79,7 +79,7 @@ def read_release(
 
 def _counts(folder: Path, verified: Verified) -> NoisyCounts | None:
     """Return what synthetic records were made of, which was verified; None for masked ones."""
-    counts = beside(verified.plan).counts(folder, verified.plan)
+    counts = companion_files(verified.plan).counts(folder, verified.plan)
     if counts is None:
         return None
     design = design_of(verified.plan, verified.n_records)

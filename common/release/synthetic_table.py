@@ -198,16 +198,16 @@ def verify_table(
 
 
 def _read_report(path: Path) -> dict[str, Any]:
-    beside = report_path(path)
-    if not path.is_file() or not beside.is_file():
+    report_file = report_path(path)
+    if not path.is_file() or not report_file.is_file():
         raise UsageError(
             f"{path} is not a synthetic table with its report",
-            f"name the file of the records; {beside.name} has to be beside it",
+            f"name the file of the records; {report_file.name} has to be beside it",
         )
-    with _step(beside.name):
-        if beside.stat().st_size > _LARGEST_REPORT:
+    with _step(report_file.name):
+        if report_file.stat().st_size > _LARGEST_REPORT:
             raise IntegrityError("it is larger than a report can be")
-        report: dict[str, Any] = parse_json(beside.read_bytes())
+        report: dict[str, Any] = parse_json(report_file.read_bytes())
         product = report.get("product")
     if product != Product.SYNTHETIC:
         raise UsageError(

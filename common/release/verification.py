@@ -34,7 +34,7 @@ from common.model.matches import fit
 from common.model.plan import Plan
 from common.model.rounds import RoundDocument, SumKey
 from common.progress import Progress
-from common.release.beside import beside
+from common.release.companion_files import companion_files
 from common.release.column_summary import ColumnSummaries, ColumnSummary
 from common.release.counts import PresentPersons, presence_in, presence_text
 from common.release.data_files import (
@@ -348,7 +348,7 @@ def _verify(
 
 
 def _presence(folder: Path, evidence: Evidence, n_records: int) -> tuple[PresentPersons, ...]:
-    counts = beside(evidence.plan).counts(folder, evidence.plan) if evidence.plan.presence else None
+    counts = companion_files(evidence.plan).counts(folder, evidence.plan) if evidence.plan.presence else None
     return () if counts is None else presence_in(evidence.plan, n_records, counts)
 
 
@@ -422,7 +422,7 @@ class _Judge:
     def rounds(self, evidence: Evidence, chain: Sequence[x509.Certificate], period: _Period) -> None:
         """Check what opened the rounds of a synthetic release, and the keys that masked the answers."""
         with _step("the rounds"):
-            beside(evidence.plan).check_rounds(evidence)
+            companion_files(evidence.plan).check_rounds(evidence)
             party = party_of_certificate(chain[0])
             for document, signed in evidence.rounds:
                 self._check_signed(signed, Domain.ROUND, document.to_document(), party, "server", period)
@@ -516,7 +516,7 @@ def _check_files(
     with ColumnSummaries(evidence.plan.released if compared else (), workspace) as summaries:
         progress.begin("verifying", n_released)
         streams = [_stream(folder / name, evidence.plan, n_released) for name in read]
-        start, records = 0, beside(evidence.plan).records(evidence)
+        start, records = 0, companion_files(evidence.plan).records(evidence)
         for pieces in zip(*streams, strict=True):
             with _step("the data"):
                 units = check_values(dict(zip(read, pieces, strict=True)), evidence.plan, start)
@@ -581,6 +581,6 @@ def _check_report(
 
     published = datetime.fromisoformat(manifest["times"]["published"])
     document = manifest_document(evidence, manifest["aggregator"]["certificates"], published)
-    counts = beside(evidence.plan).counts(folder, evidence.plan)
+    counts = companion_files(evidence.plan).counts(folder, evidence.plan)
     if digest(render_report(document, evidence, summaries, held, counts).encode()) != expected:
         raise IntegrityError(f"{REPORT_FILE} is not the report of this manifest and these data", _HINT)

@@ -26,7 +26,7 @@ from common.errors import IntegrityError
 from common.model.rounds import N_ZEROS
 from common.model.schema import Attribute, AttributeType
 from common.planning.synthetic import design_of
-from common.release.beside import beside
+from common.release.companion_files import companion_files
 from common.release.evidence import Evidence
 from common.release.verification import verify_release
 from common.synthesis.sums import Masks
@@ -258,7 +258,7 @@ async def test_the_published_numbers_are_checked(
     for impossible in ({"colluding": 7}, {"split": (1 - least, least)}):
         lie = replace(evidence.plan, synthesis=replace(evidence.plan.synthesis, **impossible))
         with pytest.raises(IntegrityError, match="the plan does not hold"):
-            beside(lie).records(replace(evidence, plan=lie)).check(folder, "", unchecked)
+            companion_files(lie).records(replace(evidence, plan=lie)).check(folder, "", unchecked)
 
 
 def relist(folder: Path, certificates: Path) -> None:

@@ -35,7 +35,7 @@ class RecordsCheck:
         """Check all records against what is released beside them; `due` is called often and may raise."""
 
 
-class Beside(ABC):
+class CompanionFiles(ABC):
     """What is beside the records of a release."""
 
     files: ClassVar[tuple[str, ...]]
@@ -54,7 +54,7 @@ class Beside(ABC):
         """Return the noisy counts; None: there are none."""
 
 
-class _Nothing(Beside):
+class _Nothing(CompanionFiles):
     files = ()
 
     def check_rounds(self, evidence: Evidence) -> None:
@@ -68,7 +68,7 @@ class _Nothing(Beside):
         return None
 
 
-class _Counts(Beside):
+class _Counts(CompanionFiles):
     """Noisy counts, which the records follow from."""
 
     files = (COUNTS_FILE,)
@@ -96,7 +96,7 @@ class _Counts(Beside):
         return read_counts(folder / COUNTS_FILE, plan.modelled)
 
 
-def beside(plan: Plan) -> Beside:
+def companion_files(plan: Plan) -> CompanionFiles:
     """Return what the release of a plan holds beside its records."""
     return _Counts() if plan.product.rules.in_rounds else _Nothing()
 
