@@ -34,8 +34,8 @@ from common.model.matches import fit
 from common.model.plan import Plan
 from common.model.rounds import RoundDocument, SumKey
 from common.progress import Progress
-from common.release.companion_files import companion_files
 from common.release.column_summary import ColumnSummaries, ColumnSummary
+from common.release.companion_files import companion_files
 from common.release.counts import PresentPersons, presence_in, presence_text
 from common.release.data_files import (
     DATA_FILES,
@@ -538,7 +538,7 @@ def _check_files(
 def _check_listed(folder: Path, files: Mapping[str, tuple[str, int]], plan: Plan) -> list[str]:
     """Check that a folder holds the listed files, unchanged, and no other; return its data files."""
     held = [name for name in DATA_FILES if name in files]
-    others = (*beside(plan).files, *event_files(plan.events, held))
+    others = (*companion_files(plan).files, *event_files(plan.events, held))
     described = (DESCRIPTION_FILE,) if plan.described else ()
     if unknown := sorted(set(files) - {*DATA_FILES, REPORT_FILE, *described, *others}):
         raise IntegrityError(f"the manifest lists {', '.join(unknown)}, which no release has", _HINT)
