@@ -9,6 +9,7 @@ from aggregator.cli.verify import CaOption
 from common.analysis.reading import read_release
 from common.cli import console
 from common.cli.release_options import KeyPins, Published
+from common.errors import UsageError
 from common.release.labelled import write_labelled
 from common.release.verification import parse_pins
 
@@ -26,6 +27,11 @@ def export(
 ) -> None:
     """Verify a release folder, and write its records as a file of SPSS or Stata with labels."""
     release = read_release(path, ca=ca, owners=parse_pins(owner or []))
+    if release.verified.plan.events is not None:
+        raise UsageError(
+            f"release {release.id} has a table of events beside that of persons, and this writes one table",
+            "read events.parquet or events.csv, or in Python read_release(...).events",
+        )
     names = write_labelled(out, release.table, release.verified.plan.columns)
     renamed = {name: short for name, short in names.items() if name != short}
     if as_json:

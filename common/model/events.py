@@ -56,7 +56,7 @@ class EventTable:
         slots: dict[str, list[int]] = defaultdict(list)
         for place, each in enumerate(attributes):
             if each.slot > 0:
-                slots[_column_name(each)].append(place)
+                slots[column_of(each)].append(place)
         numbers = [place for place, each in enumerate(attributes) if each.slot == 0]
         if not slots:
             return None
@@ -66,12 +66,15 @@ class EventTable:
         for column, places in slots.items():
             places.sort(key=lambda place: attributes[place].slot)
             given = [attributes[place].slot for place in places]
-            if given not in ([*range(1, at_most + 1)], [*range(2, at_most + 1)]):
+            first = 1 if attributes[places[0]].categories else min(given[0], 2)
+            if given != [*range(first, at_most + 1)]:
                 raise ValueError(f"the events need all of {column}_1 to {column}_{at_most}, or none")
             if len({replace(attributes[place], name="_1", slot=1) for place in places}) > 1:
                 raise ValueError(f"the events have different domains of {column!r}")
             if column in {each.name for each in attributes} | {EVENT_COLUMN}:
                 raise ValueError(f"a column of events and another one are called {column!r}")
+        if all(attributes[places[0]].slot > 1 for places in slots.values()):
+            raise ValueError("the events need a column that a first event has a value of")
         return cls(tuple(attributes), numbers[0], {name: tuple(each) for name, each in slots.items()})
 
     @property
@@ -123,5 +126,6 @@ def fault_of_events(attributes: Sequence[Attribute]) -> str | None:
     return None
 
 
-def _column_name(slot: Attribute) -> str:
+def column_of(slot: Attribute) -> str:
+    """Return the name of a slot's column."""
     return slot.name.removesuffix(f"_{slot.slot}")

@@ -148,7 +148,7 @@ def fault_of_together(
     """
     by_name = {each.name: each for each in attributes}
     named = [name for pair in together for name in pair]
-    if named and any(each.slot >= 0 for each in attributes):
+    if named and any(each.slot > 0 for each in attributes):
         return "where events are a table of their own, no attributes are counted together"
     if unknown := sorted({name for name in named if name not in by_name}):
         return (
@@ -157,23 +157,32 @@ def fault_of_together(
         )
     if twice := sorted({name for name in named if named.count(name) > 1}):
         return f"attribute {twice[0]!r} can be counted together with one other attribute only"
-    for names in together:
-        first, second = (by_name[name] for name in names)
-        both = f"{first.name!r} and {second.name!r}"
-        if group_of[first.name] != group_of[second.name]:
-            return f"{both} are at different owners, and cannot be counted together"
-        if second.n_values > MOST_BLOCKS:
-            return (
-                f"{second.name!r} has {second.n_values:,} values: of two attributes that are counted "
-                f"together, the second one has at most {MOST_BLOCKS}"
-            )
-        if first.is_categorical and first.n_values * second.n_values > MOST_LABELS:
-            return (
-                f"{both} have {first.n_values * second.n_values:,} combinations of labels, at most "
-                f"{MOST_LABELS:,} can be counted together"
-            )
-        if joint_name(names) in by_name:
-            return f"an attribute is named {joint_name(names)!r}, as {both} are if counted together"
+    names = [joint_name(pair) for pair in together]
+    if taken := sorted({name for name in names if name in by_name or names.count(name) > 1}):
+        return f"two attributes would be named {taken[0]!r}"
+    faults = (_fault_of_two(by_name[first], by_name[second], group_of) for first, second in together)
+    return next(filter(None, faults), "")
+
+
+def _fault_of_two(first: Attribute, second: Attribute, group_of: Mapping[str, int]) -> str:
+    both = f"{first.name!r} and {second.name!r}"
+    if group_of[first.name] != group_of[second.name]:
+        return f"{both} are at different owners, and cannot be counted together"
+    if second.n_values > MOST_BLOCKS:
+        return (
+            f"{second.name!r} has {second.n_values:,} values: of two attributes that are counted "
+            f"together, the second one has at most {MOST_BLOCKS}"
+        )
+    if not first.is_categorical:
+        return ""
+    if first.n_values * second.n_values > MOST_LABELS:
+        return (
+            f"{both} have {first.n_values * second.n_values:,} combinations of labels, at most "
+            f"{MOST_LABELS:,} can be counted together"
+        )
+    labels = joint_of(first, second).categories
+    if len(set(labels)) < len(labels):
+        return f"two combinations of labels of {both} read alike, so they cannot be counted together"
     return ""
 
 

@@ -8,13 +8,13 @@ References:
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from itertools import chain
 
 from common.errors import UsageError
-from common.model.events import fault_of_events
+from common.model.events import column_of, fault_of_events
 from common.model.plan import OWNER_COLUMN, Linking, Plan, Synthesis
 from common.model.presence import presence_attribute
 from common.model.products import Product
@@ -56,7 +56,7 @@ def make_plan(
     )
     groups = _counted(arguments, held, stated)
     names = [[attribute.name for attribute in group] for group in groups]
-    _check_events(arguments, groups, stated)
+    _check_events(arguments, groups, stated, own.values())
     _check_presence(arguments, {*chain.from_iterable(names), *(each.name for each in stated)})
     modelled: list[Modelled | None] = [None] * len(groups)
     masked: dict[tuple[str, int], tuple[PlannedAttribute, ...]] = {}
@@ -215,9 +215,17 @@ def _masked(
 
 
 def _check_events(
-    arguments: ReleaseArguments, groups: Sequence[Sequence[Attribute]], stated: Sequence[Attribute]
+    arguments: ReleaseArguments,
+    groups: Sequence[Sequence[Attribute]],
+    stated: Sequence[Attribute],
+    schemas: Iterable[Schema],
 ) -> None:
     """Check that the events of persons can be released, if there are any.
+
+    Args:
+        groups: The attributes that are released, by group of owners.
+        stated: Those that follow others by stated facts.
+        schemas: The owners' schemas, with the slots of every column.
 
     Raises:
         UsageError: If they cannot.
@@ -237,8 +245,14 @@ def _check_events(
             "events do not go with a release of everybody whom any owner holds",
             f"choose --on-mismatch intersect, or {left_out}",
         )
-    holding = [group for group, of_group in zip(groups, slots, strict=True) if of_group]
-    fault = "several groups of owners have events" if len(holding) > 1 else fault_of_events(holding[0])
+    fault = fault_of_events([*chain.from_iterable(groups)])
+    if sum(map(bool, slots)) > 1:
+        fault = "several groups of owners have events"
+    columns = {column_of(each) for each in chain.from_iterable(slots)}
+    held = {each.name: each for schema in schemas for each in schema.attributes if each.slot > 0}
+    lacking = [name for name, each in held.items() if column_of(each) in columns and name not in names]
+    if lacking and not fault:
+        fault = f"the events lack {lacking[0]}: all slots of a column are released, or none"
     if followed := [each.base for each in stated if each.base in names]:
         fault = f"a stated fact follows the event {followed[0]}"
     if fault:

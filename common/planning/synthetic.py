@@ -18,7 +18,7 @@ from common.model.presence import ABSENT
 from common.model.privacy import plain
 from common.model.schema import Attribute, Schema, rule_codes
 from common.model.task import Modelled
-from common.model.together import fault_of_together, joint_ranges
+from common.model.together import Joint, fault_of_together, joint_ranges
 from common.planning.arguments import check_countable
 from common.synthesis.accounting import FLOOR, default_colluding, zcdp_rho
 from common.synthesis.binning import FEWEST_LABELS
@@ -491,6 +491,12 @@ def check_synthetic(plan: Plan) -> None:
         )
     # Of the least number that owners can have: with more, `design_of` takes a smaller one.
     check_delta(design.delta, design.n_records)
+    alone = [design.attributes[place] for rule in design.rules if len(rule) == 1 for place in rule]
+    if joint := next((each for each in alone if isinstance(each, Joint)), None):
+        raise UsageError(
+            f"a rule is about {joint.name} alone, which are counted together, and records cannot keep it",
+            "leave these attributes out of --together",
+        )
     check_design(design)
     if any(map(design.is_across, design.pairs)):
         traffic(design)

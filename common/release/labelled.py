@@ -115,19 +115,20 @@ def write_labelled(path: Path, table: pa.Table, attributes: Iterable[Attribute])
         text = described if name == short else f"{name}: {described}"
         descriptions[short] = text.encode()[: form.description_bytes].decode(errors="ignore")
     frame = pd.DataFrame({names[name]: values for name, values in columns.items()})
-    folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
     try:
-        getattr(pyreadstat, form.function)(
-            frame, folder / path.name, column_labels=descriptions,
-            variable_value_labels={names[name]: each for name, each in labels.items() if each},
-            variable_format={names[name]: text for name, text in formats.items()},
-            **({"compress": True} if path.suffix.lower() == ".zsav" else {}),
-        )  # fmt: skip
-        os.link(folder / path.name, path)
-    finally:
-        for left in folder.iterdir():
-            left.unlink()
-        folder.rmdir()
+        with tempfile.TemporaryDirectory(prefix=".export-", dir=path.parent) as folder:
+            written = Path(folder, path.name)
+            getattr(pyreadstat, form.function)(
+                frame, written, column_labels=descriptions,
+                variable_value_labels={names[name]: each for name, each in labels.items() if each},
+                variable_format={names[name]: text for name, text in formats.items()},
+                **({"compress": True} if path.suffix.lower() == ".zsav" else {}),
+            )  # fmt: skip
+            os.link(written, path)
+    except OSError as fault:
+        raise UsageError(
+            f"{path} cannot be written: {fault.strerror}", "name a new file in a folder that can be written"
+        ) from None
     return names
 
 

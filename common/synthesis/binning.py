@@ -5,6 +5,7 @@ the missing value, has a bin of its own. Heavy categories have bins of their own
 Rules cut bins where their ranges begin and end, so a record's bins say whether it breaks a rule.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -224,7 +225,9 @@ def possible_record(sizes: Sequence[int], rules: Sequence[Excluded]) -> dict[int
     Returns:
         None if there is no such record, or none was found in time (`_MOST_TRIED`).
     """
-    places, tried = sorted({attribute for rule in rules for attribute in rule}), 0
+    # What most rules are about comes first, such as the number of events: it decides most of the others.
+    named = Counter(attribute for rule in rules for attribute in rule)
+    places, tried = sorted(named, key=lambda attribute: (-named[attribute], attribute)), 0
     # A beginning of a record: bins of the first attributes, and the rules that these do not keep yet.
     beginnings: list[tuple[tuple[int, ...], list[Excluded]]] = [((), list(rules))]
     while beginnings and tried < _MOST_TRIED:
@@ -236,9 +239,10 @@ def possible_record(sizes: Sequence[int], rules: Sequence[Excluded]) -> dict[int
         others = [rule for rule in left if attribute not in rule]
         inside = np.stack([np.zeros(sizes[attribute], np.bool_), *(rule[attribute] for rule in about)])
         tried += inside.size
+        ahead = set(places[len(bins) + 1 :])
         # Bins that are in the same rules are alike: one of each kind is tried.
         for bin_ in np.unique(inside, axis=1, return_index=True)[1].tolist():
             still = [rule for rule, within in zip(about, inside[1:, bin_], strict=True) if within]
-            if all(max(rule) > attribute for rule in still):
+            if all(ahead.intersection(rule) for rule in still):
                 beginnings.append(((*bins, bin_), [*others, *still]))
     return None

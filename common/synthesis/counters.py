@@ -49,8 +49,8 @@ def width_of(design: Design) -> int:
     Raises:
         UsageError: If there are too many persons.
     """
-    across = [pair for pair in design.pairs if design.is_across(pair)]
-    return counter_width(design.n_records, design.table_noise(across[0]))
+    noises = {design.table_noise(pair) for pair in design.pairs if design.is_across(pair)}
+    return max(counter_width(design.n_records, noise) for noise in noises)
 
 
 class Place(NamedTuple):

@@ -10,7 +10,7 @@ persons' attributes alone get four fifths of the tables' budget, and their one-w
 """
 
 from collections.abc import Sequence
-from decimal import Decimal
+from decimal import Context, Decimal, localcontext
 
 from common.arrays import Int64Array
 from common.model.events import EventTable
@@ -21,6 +21,7 @@ from common.synthesis.sample import start_bins
 
 ONE_WAY_PARTS, TABLE_PARTS = (1, 1), (4, 1)
 """Ratios of the budget: for attributes of persons, and for slots and tables with one."""
+_DIGITS = 60
 
 
 def slot_rules(events: EventTable) -> list[StructuralZero]:
@@ -42,15 +43,18 @@ def balanced(weights: Sequence[Decimal], slots: Sequence[bool], parts: tuple[int
         slots: True for what is about slots.
         parts: Of persons, and of slots.
     """
-    totals = [
-        sum((w for w, s in zip(weights, slots, strict=True) if s is which), Decimal(0))
-        for which in (False, True)
-    ]
-    if not all(totals):
-        return list(weights)
-    return [
-        weight * totals[not of_slot] * parts[of_slot] for weight, of_slot in zip(weights, slots, strict=True)
-    ]
+    # The same at every owner, whatever the context of its process is.
+    with localcontext(Context(prec=_DIGITS)):
+        totals = [
+            sum((w for w, s in zip(weights, slots, strict=True) if s is which), Decimal(0))
+            for which in (False, True)
+        ]
+        if not all(totals):
+            return list(weights)
+        return [
+            weight * totals[not of_slot] * parts[of_slot]
+            for weight, of_slot in zip(weights, slots, strict=True)
+        ]
 
 
 def start_events(

@@ -208,14 +208,6 @@ def _show_dataset(result: dict[str, Any]) -> None:
             f"{count_text(events['persons'], 'person')}, at most {events['most']:,} of one; epsilon is about "
             "all events of a person"
         )
-        not_kept = (
-            ("unordered", "without an order, in no slot"),
-            ("incomplete", "with a missing value, in no slot"),
-            ("beyond", f"left out at random, of {count_text(events['shortened'], 'person')} with more"),
-        )
-        for key, why in not_kept:
-            if events[key]:
-                console.print_line(f"  {count_text(events[key], 'event')} {why}")
         for name, (before, after) in events["means"].items():
             console.print_line(f"  clamping changes the mean of {name!r} from {before:.6g} to {after:.6g}")
     for line in left_out_lines(result):

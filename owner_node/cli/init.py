@@ -257,7 +257,9 @@ def _part(
     folder = out.absolute().parent
     place = file if isinstance(file, str) else os.path.realpath(file)
     twins = [
-        table for table in tables if place in (table["source"], os.path.realpath(folder / table["source"]))
+        table
+        for table in tables
+        if "source" in table and place in (table["source"], os.path.realpath(folder / table["source"]))
     ]
     twin = twins[0] if twins else None
     known = None if twin is None else str(twin.get("total_epsilon"))

@@ -38,6 +38,11 @@ def export_schema(config: OwnerConfig, name: str) -> str:
     """
     name = config.dataset(name).name
     table = next(dataset for dataset in read(config.path)["dataset"] if dataset["name"] == name)
+    if "events" in table.get("person", {}):
+        raise UsageError(
+            f"data set {name!r} has a table of events, which a schema file does not hold",
+            "copy [dataset.person] and the attributes from owner.toml",
+        )
     for attribute in table["attributes"].values():
         if isinstance(attribute.get("taxonomy"), str):
             hierarchy = config.path.parent / attribute["taxonomy"]

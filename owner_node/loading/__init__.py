@@ -55,6 +55,10 @@ class PersonCounts:
     """Events of these persons that were left out at random."""
 
 
+EVENTS_LEFT_OUT = ("without", "unordered", "incomplete", "beyond")
+"""Counts of events that are in no table, by their names."""
+
+
 @dataclass(frozen=True, slots=True)
 class LoadCounts:
     """Counts of values and records that loading changed or dropped, but not which ones."""
@@ -85,8 +89,9 @@ class LoadCounts:
         `advice.left_out_lines` words it. Empty if nothing was, and nobody is listed as opted out.
         """
         document: dict[str, Any] = {}
-        if self.persons is not None and self.persons.without:
-            document["events_without"] = self.persons.without
+        if self.persons is not None:
+            left_out = {name: getattr(self.persons, name) for name in EVENTS_LEFT_OUT}
+            document |= {f"events_{name}": number for name, number in left_out.items() if number}
         if self.listed is not None:
             document |= {"opted_out": self.opted_out, "opt_out_listed": self.listed}
         if self.dropped:

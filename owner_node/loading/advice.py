@@ -12,11 +12,19 @@ WIDE = 10
 """A domain that is this many times as wide as the data causes a warning."""
 
 
+_EVENTS = {
+    "events_without": "without an identifier",
+    "events_unordered": "without an order, in no table of events",
+    "events_incomplete": "with a missing value, in no table of events",
+    "events_beyond": "at random, of persons with more than the table has",
+}
+
+
 def left_out_lines(left_out: Mapping[str, Any]) -> Iterator[str]:
     """Yield the counts of `LoadCounts.left_out`, also as the history keeps them, with numbers as texts."""
-    if "events_without" in left_out:
-        events = count_text(int(left_out["events_without"]), "event")
-        yield f"left out: {events} without an identifier"
+    for name, why in _EVENTS.items():
+        if name in left_out:
+            yield f"left out: {count_text(int(left_out[name]), 'event')} {why}"
     if "opted_out" in left_out:
         listed = count_text(int(left_out["opt_out_listed"]), "listed person")
         yield f"opted out: {int(left_out['opted_out']):,} of {listed}, in no record"

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from common.errors import DataError
+from common.model.presence import ABSENT
 from common.model.schema import MISSING_CATEGORY, MOST_DECIMALS, Attribute, AttributeType
 from owner_node.config import DatasetConfig
 from owner_node.config.person import RULES, KeptEvents, RuleTable
@@ -132,6 +133,9 @@ class PersonReader(Reader):
             slot = self._attributes[f"{name}_1"]
             reads = "number" if slot.type.is_quantity else "date" if slot.type.accepted else "text"
             values = self._values(name, reads, array, slot.type, findings, f"{name}_1")
+            if slot.categories:
+                reserved = pc.sum(pc.equal(values, ABSENT)).as_py() or 0
+                findings.add(name, f"{ABSENT!r}, the label of no event", reserved, "write another label")
             treatment = self._dataset.missing_in.get(name, self._dataset.missing)
             if treatment == "category" and slot.categories:
                 values = pc.fill_null(values, MISSING_CATEGORY)

@@ -60,6 +60,9 @@ class ParquetReader(Reader):
                 path.open("rb").close()  # which fails for an object that was changed while it was read
         except (pa.ArrowException, OSError) as fault:
             check_resources(fault)
+            for path in self._paths:
+                if not isinstance(path, Path):
+                    path.open("rb").close()
             hint = "the file is damaged or uses a feature that is not supported; write it again"
             findings.fail(NOT_PARQUET, hint)
 

@@ -265,6 +265,7 @@ def test_a_request_is_one_page(offering):
     assert appraise(session(offering), offering.config) == ""
     document = request_view(session(offering), plan, offering.config, Decimal("1.999999999996"))
     document |= {"budget": "cohort", "rule": 'policy.approval = "manual"', "approval": None}
+    document["balance"] = {"spent": Decimal(8)}
     alone = {"baseline": 0.01, "control": None}
     risk = {"attack": "likelihood", "knows": "any 3", "rate": {"mean": 0.25, "low": 0.2, "high": 0.3}} | alone
     earlier = risk | {"knows": "all, with 2 earlier releases", "rate": {"mean": 0.093, "low": 0, "high": 1}}

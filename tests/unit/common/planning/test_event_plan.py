@@ -11,6 +11,7 @@ from common.model.plan import Layout, Plan
 from common.model.schema import Attribute, AttributeType, IdentifierRules, Schema
 from common.planning.arguments import ReleaseArguments
 from common.planning.synthetic import design_of
+from common.synthesis.counters import counter_width, width_of
 from common.words.guarantee import essentials, promises
 from tests.unit.common.planning.test_synthetic_plan import in_groups, made, planned
 
@@ -62,12 +63,24 @@ def test_without_slots_the_number_of_events_is_an_attribute_like_others():
     [
         ({"attributes": ("age", *NAMES[1:])}, "one attribute with their number"),
         ({"attributes": ("age", *NAMES[:-1])}, "all of ward_1 to ward_4"),
+        ({"attributes": ("age", "events", *NAMES[2:])}, "all of ward_1 to ward_4"),
+        ({"attributes": ("age", "events", "dose_2", "dose_3", "dose_4")}, "first event has a value"),
+        ({"attributes": ("age", *NAMES, "dose_2", "dose_3", "dose_4")}, "lack dose_1"),
     ],
 )
 def test_parts_of_a_table_of_events_are_refused(asked, said):
     """A release has all slots of a column, or none."""
     with pytest.raises(UsageError, match=said):
-        planned(described=described(AGE, *EVENTS), **asked)
+        planned(described=described(AGE, *EVENTS, *slots_of(replace(AGE, name="dose"), 1, 4)), **asked)
+
+
+def test_counters_across_owners_have_room_for_the_noisiest_table():
+    """Tables of events have more noise than those of persons, and share a layout of counters with them."""
+    schemas = {"north": described(AGE), "south": described(SEX, *EVENTS)}
+    design = design_of(in_groups(Layout.VERTICAL, schemas, (("north",), ("south",)), epsilon="0.5"))
+    across = [pair for pair in design.pairs if design.is_across(pair)]
+    assert len({design.table_noise(pair) for pair in across}) > 1
+    assert width_of(design) == max(counter_width(design.n_records, design.table_noise(p)) for p in across)
 
 
 def test_masked_releases_have_no_events():

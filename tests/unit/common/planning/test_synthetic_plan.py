@@ -688,6 +688,8 @@ def test_a_plan_of_a_rule_about_both():
     rule = StructuralZero((ExcludedValues("a0", (("0", "3"),)), ExcludedValues("died", (("true", "true"),))))
     plan = with_together("a1:died", described=replace(with_event(), structural_zeros=(rule,)))
     assert design_of(plan).rules == ({0: [(0, 3)], 1: [(50, 99)]},)
+    with pytest.raises(UsageError, match="a rule is about a0:died alone"):
+        with_together("a0:died", described=replace(with_event(), structural_zeros=(rule,)))
 
 
 def test_a_pair_is_never_expected_nearer_than_its_attributes():

@@ -101,12 +101,19 @@ def test_named_pairs_are_those_of_the_joint_attribute():
         ([("days", "ward")], "'days' and 'ward' are at different owners"),
         ([("code", "dead")], "'code' and 'dead' have 6,000 combinations of labels, at most 4,096"),
         ([("age", "dead")], "named 'age:dead'"),
+        ([("part", "part:b"), ("part:part", "b")], "named 'part:part:b'"),
+        ([("alike", "too")], "two combinations of labels of 'alike' and 'too' read alike"),
     ],
 )
 def test_attributes_that_cannot_be_counted_together(together, said):
     """Each is named with what stands against it."""
     code = Attribute("code", AttributeType.CATEGORY, 0, 2999, categories=tuple(map(str, range(3000))))
-    attributes = (AGE, DAYS, DEAD, WARD, code, replace(AGE, name="age:dead"))
+    odd = [replace(DEAD, name=name) for name in ("part", "part:b", "part:part", "b")]
+    labelled = [
+        Attribute(name, AttributeType.CATEGORY, 0, 1, categories=labels)
+        for name, labels in (("alike", ("x", "x, y")), ("too", ("z", "y, z")))
+    ]
+    attributes = (AGE, DAYS, DEAD, WARD, code, replace(AGE, name="age:dead"), *odd, *labelled)
     groups = {each.name: int(each.name == "ward") for each in attributes}
     with pytest.raises(AssertionError, match=said):
         assert not fault_of_together(together, attributes, groups)
