@@ -23,6 +23,7 @@ from common.cli.release_options import takes_release_arguments
 from common.errors import ExitCode, NotConnectedError, UsageError
 from common.model.plan import Plan
 from common.planning.limits import differing_counts
+from common.planning.names import join_names
 from common.wire.v1.control_pb2 import ConfirmRequest, ReleaseRequest
 from common.words.guarantee import worth_of
 from common.words.numbers import count_text, moment_text
@@ -37,6 +38,16 @@ if TYPE_CHECKING:
 Trial = Annotated[
     bool, typer.Option("--trial", help="Try it on simulated records: no charge, no attempt, no real data.")
 ]
+Model = Annotated[
+    str,
+    typer.Option(
+        "--for",
+        metavar="MODEL",
+        help='Release the attributes of "ill ~ age + ward" alone: fewer tables have less noise. Of '
+        '"Surv(months, died) ~ age" time and event are counted together.',
+        show_default=False,
+    ),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Stop after the plan; no owner is asked.")]
 Detach = Annotated[bool, typer.Option("--detach", help="Start the release and return without waiting.")]
 Details = Annotated[bool, typer.Option("--details", help="Show the whole plan, not one page.")]
@@ -45,6 +56,7 @@ Details = Annotated[bool, typer.Option("--details", help="Show the whole plan, n
 @takes_release_arguments
 def plan(
     *,
+    model: Model = "",
     details: Details = False,
     config: console.ConfigOption = None,
     as_json: console.JsonOption = False,
@@ -52,12 +64,14 @@ def plan(
 ) -> None:
     """Check the owners' schemas and show the plan, without a charge to any budget."""
     with daemon(config) as calls:
-        _drive(calls, start_request(dry_run=True, **stated), details=details, as_json=as_json)
+        request = start_request(dry_run=True, **for_model(model, stated))
+        _drive(calls, request, details=details, as_json=as_json)
 
 
 @takes_release_arguments
 def release(
     *,
+    model: Model = "",
     trial: Trial = False,
     dry_run: DryRun = False,
     yes: console.YesOption = False,
@@ -68,7 +82,7 @@ def release(
     **stated: Any,
 ) -> None:
     """Make a release: plan it, ask for confirmation, then wait for all owners and show their progress."""
-    request = start_request(trial=trial, dry_run=dry_run, confirmed=yes, **stated)
+    request = start_request(trial=trial, dry_run=dry_run, confirmed=yes, **for_model(model, stated))
     if not (yes or dry_run) and not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError("there is no terminal to ask at", "add --yes to continue without being asked")
     if detach and not (yes or dry_run):
@@ -79,6 +93,32 @@ def release(
             finish(view, as_json=as_json) if has_ended(view) else _show_detached(view, as_json=as_json)
         else:
             _drive(calls, request, details=details, as_json=as_json)
+
+
+def for_model(model: str, stated: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of a release for one model: its attributes, and time and event as one.
+
+    Args:
+        model: As analysts write it (`common.analysis.estimates.read_formula`); empty for none.
+
+    Raises:
+        UsageError: If it is not a formula, or attributes are named besides.
+    """
+    if not model:
+        return stated
+    from common.analysis.estimates import read_formula
+
+    if stated["attributes"] or stated["together"]:
+        raise UsageError(
+            "--for names the attributes of a release, and so do --attributes and --together",
+            "leave --for out, or the others",
+        )
+    formula = read_formula(model)
+    both = [name for name in (formula.response, formula.event) if name]
+    regressors = [name for each in formula.regressors for name in each.split(":")]
+    together = ":".join(join_names([name]) for name in both) if formula.event else ""
+    names = join_names(dict.fromkeys([*both, *regressors]))
+    return stated | {"attributes": names, "together": together}
 
 
 def _drive(calls: "ControlServiceStub", request: "StartRequest", *, details: bool, as_json: bool) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from aggregator.cli import release
+from common.errors import UsageError
 from common.wire.v1.control_pb2 import OwnerProgress, ReleaseView, StartRequest
 
 
@@ -25,3 +26,29 @@ def test_owners_that_are_away_are_named_at_once(capsys, connected, deadline, sai
     assert release._start(calls, StartRequest()) is view
     assert capsys.readouterr().err.strip().endswith(said)
     assert ("not connected" in said) is (not all(connected))
+
+
+@pytest.mark.parametrize(
+    ("model", "attributes", "together"),
+    [
+        ("", "", ""),
+        ("ill ~ age + ward", "ill,age,ward", ""),
+        ("ill ~ age + age:ward", "ill,age,ward", ""),
+        ("Surv(months, died) ~ age", "months,died,age", "months:died"),
+        ("Surv(a;b, died) ~ age", '"a;b",died,age', '"a;b":died'),
+    ],
+)  # fmt: skip
+def test_a_release_for_a_model_has_its_attributes(model, attributes, together):
+    """A formula stands for the attributes, and of survival for time and event as one."""
+    found = release.for_model(model, {"attributes": "", "together": "", "epsilon": "1"})
+    assert found == {"attributes": attributes, "together": together, "epsilon": "1"}
+
+
+@pytest.mark.parametrize(
+    ("model", "attributes", "said"),
+    [("ill age", "", "is not a formula"), ("ill ~ age", "age", "--for names the attributes")],
+)
+def test_a_release_for_no_model_is_refused(model, attributes, said):
+    """Nothing is sent that means two things."""
+    with pytest.raises(UsageError, match=said):
+        release.for_model(model, {"attributes": attributes, "together": ""})
