@@ -251,7 +251,7 @@ def _may_separate(response: Term, regressors: Sequence[Term], confidence: float)
     for attribute in dict.fromkeys(each.attribute for each in regressors):
         places = [place for place, each in enumerate(regressors) if each.attribute == attribute]
         terms = [regressors[place] for place in places]
-        if not all(np.isin(np.rint((each.released + each.mean) * 1e9), (0, 1e9)).all() for each in terms):
+        if not all(np.isin(each.released, (-each.mean, 1 - each.mean)).all() for each in terms):
             continue
         records = np.stack([each.drawn.means for each in terms])
         events = np.stack([covariances(each, response) for each in terms]) + records * response.drawn.means

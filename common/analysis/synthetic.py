@@ -305,7 +305,7 @@ class SyntheticEstimates(Estimates):
         """Return the bins of an attribute that are groups, in words and by record.
 
         Raises:
-            UsageError: If there are none, or too many.
+            UsageError: If the attribute has no groups, or too many.
         """
         place = self._counts.place_in_table(name)
         texts = bin_texts(self._design.attributes[place], self._measured.binnings[place])
@@ -685,7 +685,11 @@ def _log_rank_test(counts: Float64Array) -> dict[str, float]:
 
 
 def _times(at: float | Sequence[float], ends: Float64Array, attribute: Attribute) -> Float64Array:
-    """Return the times that are asked for, or else the ends of bins; raises UsageError if one is none."""
+    """Return the times that are asked for, or else the ends of bins.
+
+    Raises:
+        UsageError: If one is not a time.
+    """
     asked = numbers_of(at)
     times = asked if asked.size else ends
     if not ((times >= float(attribute.min)) & (times <= float(attribute.max))).all():

@@ -301,13 +301,11 @@ class Plan(Document):
         if any(len(pair) != _PAIR for pair in synthesis.together):
             raise ValueError("two attributes each are counted together")
         group_of = {name: task.group for task in self.tasks for name in task.names}
-        if fault := fault_of_together(synthesis.together, self.attributes, group_of):
+        if fault := fault_of_together(synthesis.together, self.attributes, group_of, synthesis.pairs):
             raise ValueError(fault)
         firsts = [first for first, _ in synthesis.together]
         if firsts != [name for name in names if name in firsts]:
             raise ValueError("attributes are counted together in the order of the release")
-        if any(set(pair) <= set(both) for pair in synthesis.pairs for both in synthesis.together):
-            raise ValueError("attributes that are counted together are no pair")
         stated = synthesis.stated_following
         if len(set(stated)) != len(stated) or not {each.name for each in self.following}.issuperset(stated):
             raise ValueError("what follows by stated facts are attributes of the release, each named once")
@@ -439,7 +437,7 @@ class Plan(Document):
 
     @cached_property
     def events(self) -> EventTable | None:
-        """The events of persons, which are released as a table of their own; None if there are none."""
+        """The events of persons, which are released as a table of their own; None without events."""
         return EventTable.of(self.attributes)
 
     @cached_property

@@ -137,7 +137,10 @@ def joint_ranges(
 
 
 def fault_of_together(
-    together: Sequence[Sequence[str]], attributes: Sequence[Attribute], group_of: Mapping[str, int]
+    together: Sequence[Sequence[str]],
+    attributes: Sequence[Attribute],
+    group_of: Mapping[str, int],
+    pairs: Sequence[Sequence[str]] = (),
 ) -> str:
     """Return why attributes cannot be counted together; empty if they can.
 
@@ -145,6 +148,7 @@ def fault_of_together(
         together: Names of two attributes each.
         attributes: All that are counted.
         group_of: The group of owners of each, by name.
+        pairs: Names of the pairs whose tables are counted; empty for all.
     """
     by_name = {each.name: each for each in attributes}
     named = [name for pair in together for name in pair]
@@ -160,6 +164,9 @@ def fault_of_together(
     names = [joint_name(pair) for pair in together]
     if taken := sorted({name for name in names if name in by_name or names.count(name) > 1}):
         return f"two attributes would be named {taken[0]!r}"
+    if both := [pair for pair in together if any(set(pair) == set(other) for other in pairs)]:
+        first, second = both[0]
+        return f"{first!r} and {second!r} are counted together, and are not a pair: leave it out of --pairs"
     faults = (_fault_of_two(by_name[first], by_name[second], group_of) for first, second in together)
     return next(filter(None, faults), "")
 

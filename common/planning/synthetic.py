@@ -151,15 +151,10 @@ def attributes_together(
     Raises:
         UsageError: If some cannot be counted together.
     """
-    if fault := fault_of_together(pairs, attributes, group_of):
+    if fault := fault_of_together(pairs, attributes, group_of, named):
         raise UsageError(
             fault,
             "name two attributes of one owner, the one with few values second: --together months:died",
-        )
-    if both := [pair for pair in pairs if any(set(pair) == set(other) for other in named)]:
-        raise UsageError(
-            f"{both[0][0]!r} and {both[0][1]!r} are counted together, and are no pair",
-            "leave them out of --pairs",
         )
     places = {each.name: place for place, each in enumerate(attributes)}
     return tuple(sorted(map(tuple, pairs), key=lambda pair: places[pair[0]]))

@@ -123,6 +123,12 @@ def test_a_file_that_is_there_stays(tmp_path, capsys):
     capsys.readouterr()
 
 
+def test_a_folder_that_is_not_there_is_named(tmp_path, capsys):
+    """What the file system refuses is an error of the call, with the path."""
+    assert export(published(tmp_path, ATTRIBUTES[2]), tmp_path / "absent" / "release.sav") == 2
+    assert "release.sav cannot be written: " in "".join(capsys.readouterr())
+
+
 def test_names_are_those_of_both_programs():
     """Names that fit stay; others are made from them, and no two are the same in any case."""
     names = ["age", "a b", "a_b", "A_B", "7", "with", "_x", "str12", "ä", "n" * 40, "n" * 41]

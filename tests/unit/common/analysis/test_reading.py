@@ -349,6 +349,20 @@ def test_old_names_stay_one_version(study):
         _ = study.medians
 
 
+def test_a_number_with_two_values_is_not_a_level(tmp_path):
+    """Log odds of a number are open for no level of it: it has none."""
+    draw = np.random.default_rng(5)
+    dose = 2 * draw.integers(0, 2, 4000)
+    events = (draw.random(4000) < 0.3 + 0.05 * dose).astype(np.int64)
+    plan = plan_of(
+        (Attribute("dose", AttributeType.INTEGER, 0, 2), Attribute("event", AttributeType.BOOLEAN, 0, 1)),
+        4000, "4", rank_noise=["0.03"],
+    )  # fmt: skip
+    made = publish_masked(tmp_path, plan, {"dose": dose, "event": events}, 5)
+    found = tessera.read_release(made.folder).estimates.logistic("event", "dose")
+    assert np.isfinite(found[["low", "high"]]).all(axis=None)
+
+
 @pytest.mark.parametrize(
     ("rates", "separated"),
     [

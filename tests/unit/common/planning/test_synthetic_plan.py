@@ -661,7 +661,7 @@ def test_attributes_counted_together_are_part_of_the_plan():
         (("a1:other",), (), "not counted cannot be counted together: other"),
         (("a1:died", "a2:died"), (), "'died' can be counted together with one other"),
         (("a1:a2",), (), "'a2' has 50 values"),
-        (("a1:died",), ("died:a1",), "'a1' and 'died' are counted together, and are no pair"),
+        (("a1:died",), ("died:a1",), "'a1' and 'died' are counted together, and are not a pair"),
     ],
 )
 def test_what_cannot_be_counted_together(together, pairs, said):

@@ -176,6 +176,15 @@ def test_rules_against_all_records(drawn):
             check_rules(attributes, drawn)
 
 
+def test_what_most_rules_are_about_is_decided_first():
+    """Twenty slots that stand before the number that fills them are no search of all their combinations."""
+    attributes = [number(2)] * 21
+    for filled in (0, 1):
+        rules = [{0: [(0, 1)], 20: [(1 - filled, 1 - filled)]}]
+        rules += [{20: [(bit, bit)], slot: [(bit, bit)]} for slot in range(20) for bit in (0, 1)]
+        check_rules(attributes, rules)
+
+
 def test_rules_that_are_hard_to_satisfy_end(monkeypatch):
     """After so many beginnings no record is taken for possible: the check takes no exponential time."""
     attributes, rule = [number(2)] * 3, [{0: [(0, 0)], 1: [(1, 1)], 2: [(1, 1)]}]

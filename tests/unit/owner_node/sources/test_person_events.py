@@ -14,6 +14,7 @@ import pytest
 from common.errors import ConfigurationError, DataError
 from owner_node import config
 from owner_node.loading import load, schema_of
+from owner_node.loading.advice import left_out_lines
 from tests.unit.owner_node.sources.test_person_table import HEAD
 
 AT_MOST = 3
@@ -120,6 +121,10 @@ def test_slots_agree_with_the_slow_way(tmp_path, kind):
     counts = loaded.counts.persons
     assert counts is not None
     assert {"beyond": counts.beyond, "shortened": counts.shortened} == left_out
+    assert loaded.counts.left_out["events_beyond"] == counts.beyond
+    said = "\n".join(left_out_lines(loaded.counts.left_out))
+    assert f"{counts.beyond} events at random, of persons with more than the table has" in said
+    assert f"{counts.unordered} event" in said
     assert left_out["shortened"] > 10
     assert counts.unordered == sum(day is None for _, day, _, _ in table)
     assert counts.incomplete == sum(day is not None and cost is None for _, day, _, cost in table)
@@ -226,6 +231,7 @@ def test_settings_that_do_not_fit_are_named(tmp_path, change, problem):
         (("p1", date(2020, 1, 1), "A", None), ('missing = "drop"', 'missing = "error"'),
          "column 'cost': missing value of an event (2 records)"),
         (("p1", date(2020, 1, 1), "Z", 1.0), ("", ""), "column 'ward_"),
+        (("p1", date(2020, 1, 1), "(absent)", 1.0), ("", ""), "'ward': '(absent)', the label of no event"),
     ],
 )  # fmt: skip
 def test_events_that_cannot_be_used_are_named(tmp_path, row, change, problem):
