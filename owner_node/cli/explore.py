@@ -41,6 +41,7 @@ from owner_node.explore.sweep import INTERRUPTED, ExploredTable, ExploreRequest,
 from owner_node.explore.sweep import explore as sweep
 from owner_node.explore.synthetic import TriedTable, try_tables
 from owner_node.explore.target import Target, find_rank_noise, sentences
+from owner_node.loading.advice import left_out_lines
 from owner_node.risk.attacks import INFERENCE
 from owner_node.risk.distortion import warnings
 from owner_node.risk.risks import reidentified
@@ -264,6 +265,8 @@ def _load(
             "and epsilon have smaller errors"
         )
     if not as_json:
+        for line in left_out_lines(table.left_out):
+            console.note(line)
         for name, by in determined(table.records.columns).items():
             console.note(
                 f"in these records each value of {' or '.join(by)} has one value of {name}: if that is "

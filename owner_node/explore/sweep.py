@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from threading import Event
 from typing import Any
 
@@ -59,6 +59,8 @@ class ExploredTable:
     taxonomies: Mapping[str, Taxonomy]
     sampled_from: int | None = None
     """Number of records of which `records` are a random sample; None if they are all."""
+    left_out: Mapping[str, Any] = field(default_factory=dict)
+    """What loading left out, as `LoadCounts.left_out` says it."""
 
 
 @dataclass(frozen=True, slots=True)

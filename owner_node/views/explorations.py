@@ -112,7 +112,7 @@ def table_of(
         sample = in_memory(loaded)
     schema = schema_of(dataset, allowed, loaded.n_records, owner.policy.limits)
     sampled = loaded.n_records if sample.n_records < loaded.n_records else None
-    return ExploredTable(dataset.name, schema, sample, dataset.taxonomies, sampled)
+    return ExploredTable(dataset.name, schema, sample, dataset.taxonomies, sampled, data.counts.left_out)
 
 
 def explored(

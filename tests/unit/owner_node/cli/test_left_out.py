@@ -88,3 +88,10 @@ def test_every_command_says_what_was_left_out(expected, capsys):
         sent = AuditFeed(db, History(db, utc_now), "north").audit_records(0, 9)
     assert len(sent) == len(lines)
     assert "left_out" not in json.dumps(sent)
+
+
+def test_exploring_says_what_was_left_out(expected, capsys):
+    """Settings are chosen for the records that a release would have."""
+    tried = ["--epsilon", "1", "--k", "20", "--attacks", "none", "--measures", "none", "--repetitions", "1"]
+    assert console.run(application(), "owner-node", ["explore", "--dataset", "patients", *tried]) == 0
+    assert [line for line in capsys.readouterr().err.splitlines() if line in expected] == expected
