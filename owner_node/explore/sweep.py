@@ -60,7 +60,7 @@ class ExploredTable:
     sampled_from: int | None = None
     """Number of records of which `records` are a random sample; None if they are all."""
     left_out: Mapping[str, Any] = field(default_factory=dict)
-    """What loading left out, as `LoadCounts.left_out` says it."""
+    """Counts of what loading left out (`LoadCounts.left_out`)."""
 
 
 @dataclass(frozen=True, slots=True)
