@@ -49,6 +49,7 @@ from common.model.privacy import (
 from common.model.products import Product
 from common.planning.facts import NO_FACTS, Facts, parse_facts
 from common.planning.names import split, split_names, unquoted
+from common.planning.synthetic import check_countable
 from common.trust.identity import NAME_RULE, is_name
 
 DEFAULT = Decimal("0.03")
@@ -794,31 +795,6 @@ def of_product(product: Product, options: Sequence[str]) -> UsageError:
         f"{', '.join(options)}: only with --product {product}",
         f"choose --product {product}, or leave {them} out",
     )
-
-
-def check_countable(groups: Sequence[Sequence[str]], max_overlap: int) -> None:
-    """Check that groups of owners can count the same persons together, in one order.
-
-    Args:
-        groups: Owner ids by group.
-        max_overlap: The most owners of a group that may hold one person.
-
-    Raises:
-        UsageError: If they cannot.
-    """
-    if len(groups) == 1:
-        return
-    if max_overlap > 1:
-        raise UsageError(
-            "a synthetic release of groups of owners counts each person at one owner of a group",
-            "leave --max-overlap out, or choose --product masked",
-        )
-    owners = [owner for group in groups for owner in group]
-    if several := [owner for owner in owners if owners.count(owner) > 1]:
-        raise UsageError(
-            f"owner {several[0]} is in several groups, and a synthetic release counts with one of each owner",
-            "name every owner in one group: --groups, or choose --product masked",
-        )
 
 
 def _check_mechanism(asked: ReleaseArguments) -> None:

@@ -71,7 +71,7 @@ def invariants(n_records: int) -> tuple[str, ...]:
 
 def expected_noise(design: "Design") -> str:
     """Say what to expect of relations between attributes, from public numbers; empty for one attribute."""
-    from common.planning.synthetic import (
+    from common.planning.synthetic_noise import (
         DELTA,
         epsilon_needed,
         expected_errors,
@@ -121,7 +121,7 @@ def _hidden_attributes(names: Sequence[str]) -> str:
 
 def alternative(plan: Plan) -> tuple[str, ...]:
     """Say what a synthetic release of masked attributes would be, if it has enough records."""
-    from common.planning.synthetic import alternative_design, expected_errors
+    from common.planning.synthetic_noise import alternative_design, expected_errors
 
     design = alternative_design(plan)
     if design is None:
@@ -251,7 +251,8 @@ def _left_if_all_collude(plan: Plan) -> str:
     synthesis = plan.synthesis
     if synthesis is None or max(map(len, plan.groups)) - synthesis.colluding <= 1:
         return ""
-    from common.planning.synthetic import design_of, epsilon_against_all
+    from common.planning.synthetic import design_of
+    from common.planning.synthetic_noise import epsilon_against_all
 
     left = bound_text(epsilon_against_all(design_of(plan)))
     return f" If all others collude, the noise of a record's own owner keeps ε = {left}."
@@ -374,7 +375,8 @@ def _wrong_links(plan: Plan) -> str:
     Replacing this person changes two of the persons that are counted, one at each owner. Each owner's own
     counts change as much as ever, those of a table across owners twice as much.
     """
-    from common.planning.synthetic import design_of, epsilon_when_split
+    from common.planning.synthetic import design_of
+    from common.planning.synthetic_noise import epsilon_when_split
 
     if not (plan.numbers_persons or plan.linking.unites):
         return ""
@@ -475,7 +477,8 @@ class SyntheticWords(ProductWords):
 
     def worth(self, plan: Plan) -> Worth:
         """Judge by the share of the records that noise moves in a small table, and by attribute."""
-        from common.planning.synthetic import design_of, hidden_by_noise
+        from common.planning.synthetic import design_of
+        from common.planning.synthetic_noise import hidden_by_noise
 
         design = design_of(plan)
         hidden = hidden_by_noise(design)

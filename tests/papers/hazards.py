@@ -21,7 +21,7 @@ from common.model.schema import Attribute, AttributeType
 from common.model.together import modelled, to_codes
 from common.synthesis.schedule import Design
 from owner_node.masking.arrays import SystemBits
-from owner_node.synthesis.counts import synthesise_together
+from owner_node.synthesis.own_table import synthesise_together
 from tests.papers.synthetic import DELTA
 from tests.papers.synthetic_cohort import cohort
 from tests.papers.tables import Numbers

@@ -10,19 +10,13 @@ from sksurv.util import Surv
 
 from common.analysis.answers import COLUMNS
 from common.analysis.estimates import read_formula
-from common.analysis.hazards import (
-    Leaving,
-    cox_fit,
-    kaplan_meier,
-    log_rank,
-    log_survival,
-    plain_cox_fit,
-)
+from common.analysis.hazards import Leaving, cox_fit, kaplan_meier, log_rank, log_survival, plain_cox_fit
 from common.analysis.synthetic import SyntheticEstimates
 from common.errors import UsageError
 from common.model.schema import Attribute, AttributeType
 from common.model.together import joint_of, modelled, to_codes
-from common.synthesis.schedule import Design, synthesise
+from common.synthesis.records import synthesise
+from common.synthesis.schedule import Design
 from tests.unit.common.analysis.test_noisy_counts import counted
 
 N, NEVER = 8000, 0.9999

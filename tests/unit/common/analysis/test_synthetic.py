@@ -16,7 +16,8 @@ from common.analysis.replicates import analysed
 from common.analysis.synthetic import SyntheticEstimates
 from common.errors import UsageError
 from common.model.schema import Attribute, AttributeType
-from common.synthesis.schedule import Design, synthesise
+from common.synthesis.records import synthesise
+from common.synthesis.schedule import Design
 from tests.unit.common.analysis.test_noisy_counts import counted
 
 N, RUNS = 6000, 12

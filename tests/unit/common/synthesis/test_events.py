@@ -13,7 +13,7 @@ from common.model.schema import Attribute, AttributeType, MalformedProperty
 from common.release.events import events_table, fold, read_events, unfold
 from common.release.table import write_csv_header, write_csv_records
 from common.synthesis.schedule import Design
-from owner_node.synthesis.counts import synthesise_together
+from owner_node.synthesis.own_table import synthesise_together
 from tests.fakes.bits import SeededBits
 from tests.papers.synthetic_events import simulated
 
