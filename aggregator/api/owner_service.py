@@ -17,6 +17,7 @@ from google.protobuf.message import Message
 
 from aggregator.api.answers import Answers, check_plan
 from aggregator.api.rates import Rates
+from aggregator.api.server_tls import peer_certificate
 from aggregator.api.statements import Statements
 from aggregator.api.uploads import Uploads, timely
 from aggregator.ca.enrolment import Enrolment
@@ -37,7 +38,7 @@ from common.model.rounds import FIRST_COUNTED
 from common.progress import StepEstimate
 from common.trust.identity import fingerprint, party_of_certificate
 from common.trust.signing import Domain, SignerSource
-from common.trust.tls import TIME_KEY, peer_certificate
+from common.trust.tls import TIME_KEY
 from common.wire.answers import NONCE_BYTES, signed_answer
 from common.wire.limits import check_lengths
 from common.wire.software import read_software, software_here

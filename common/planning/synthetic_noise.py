@@ -26,20 +26,12 @@ from common.synthesis.schedule import Design, budget_split, one_way_noises
 
 DELTA = Decimal("0.000001")
 """The δ that is recommended."""
-
-
 WARNED, REFUSED = 0.05, 0.2
 """Shares of the records that noise moves in a small table: from here on relations are poor, or worthless."""
-
-
 _SMALL_TABLE = 16
 """Cells."""
-
-
 MEAN_DEVIATION = 0.8
 """The expected absolute error of a cell, by standard deviations of its noise."""
-
-
 WORTHLESS = 0.5
 """From this expected total variation on, more records than not have another value than theirs."""
 

@@ -22,8 +22,8 @@ from common.wire.encoding import encode
 from common.workspace import Workspace
 from owner_node.config import DatasetConfig
 from owner_node.config.engine import EngineKind
-from owner_node.engines.choice import TABLES_IN_MEMORY
 from owner_node.engines.sharing import TABLES
+from owner_node.engines.sizes import TABLES_IN_MEMORY
 from owner_node.engines.snapshot import SnapshotWriter
 from owner_node.engines.sorting import BATCH_RECORDS
 from owner_node.ledger.budget_terms import Column

@@ -24,7 +24,7 @@ from common.trust.credentials import read_identity
 from common.trust.identity import load_certificates
 from common.trust.signing import Domain, verify
 from common.wire.v1 import owner_pb2 as wire
-from owner_node.connection.client import connected_client, probe_aggregator
+from owner_node.connection.command_client import connected_client, probe_aggregator
 from owner_node.connection.download import download
 from owner_node.connection.enrolment import renew
 from owner_node.connection.recall import recall
