@@ -1,4 +1,4 @@
-"""All that this owner signed, requested from every aggregator and checked, for `owner_node.release.recovery`."""
+"""All that this owner signed, requested from every aggregator and checked, to recover a ledger."""
 
 from collections.abc import AsyncIterator, Callable, Iterable
 from datetime import datetime

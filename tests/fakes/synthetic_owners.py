@@ -16,7 +16,6 @@ from common.model.schema import Attribute
 from common.synthesis.accounting import default_colluding
 from common.synthesis.binning import StructuralZero
 from common.synthesis.records import SyntheticRelease, synthesise
-from common.synthesis.roles import MessageContext, Roles, Shared
 from common.synthesis.schedule import Design, Round, run_rounds
 from owner_node.masking.arrays import BitSource
 from owner_node.synthesis import paillier
@@ -34,6 +33,7 @@ from owner_node.synthesis.crossed import (
 )
 from owner_node.synthesis.own_table import synthesise_together
 from owner_node.synthesis.paillier import PrivateKey, new_key
+from owner_node.synthesis.roles import MessageContext, Roles, Shared
 
 TERMS = MessageContext("flu", "ab" * 32, "cd" * 32)
 OPENING = "12" * 32

@@ -10,9 +10,9 @@ from common.model.presence import presence_attribute, with_absence
 from common.model.schema import Attribute, AttributeType
 from common.synthesis.presence import Present, mean_of, presence_pairs, presence_rules
 from common.synthesis.records import SyntheticRelease, excluded, noisy_tables, overlaps, synthesise
-from common.synthesis.roles import Shared
 from common.synthesis.schedule import Design, check_design
 from owner_node.linking.places import placed_columns
+from owner_node.synthesis.roles import Shared
 from tests.fakes.synthetic_owners import TERMS, GroupOwner, plain_counting, synthesise_across
 
 AGE = Attribute("age", AttributeType.INTEGER, 0, 60)
