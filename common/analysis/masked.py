@@ -22,7 +22,7 @@ from common.arrays import Float64Array, Int64Array
 from common.errors import UsageError
 from common.model.plan import Plan
 from common.model.schema import Attribute
-from common.release.table import to_units
+from common.release.values import to_units
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -18,7 +18,8 @@ from common.model.schema import Attribute
 from common.release.counts import COLUMNS
 from common.release.page_headers import unpacked_size
 from common.release.step import step
-from common.release.table import RECORD_COLUMN, file_metadata, release_schema, to_units, with_derived_units
+from common.release.table import RECORD_COLUMN, file_metadata, release_schema
+from common.release.values import to_units, with_derived_units
 
 PARQUET_FILE = "data.parquet"
 CSV_FILE = "data.csv"

@@ -23,7 +23,8 @@ from common.release.data_files import (
     parquet_pieces,
     units_within,
 )
-from common.release.table import RECORD_COLUMN, events_schema, from_units
+from common.release.table import RECORD_COLUMN, events_schema
+from common.release.values import from_units
 
 _STEM = "events"
 

@@ -18,7 +18,8 @@ import pyarrow as pa
 
 from common.errors import ConfigurationError, UsageError
 from common.model.schema import MISSING_CATEGORY, Attribute, AttributeType
-from common.release.table import RECORD_COLUMN, to_units
+from common.release.table import RECORD_COLUMN
+from common.release.values import to_units
 
 
 @dataclass(frozen=True, slots=True)

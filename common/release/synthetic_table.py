@@ -38,7 +38,8 @@ from common.release.data_files import (
     units_within,
 )
 from common.release.step import step
-from common.release.table import columns_of, describe_field, release_type
+from common.release.table import describe_field
+from common.release.values import columns_of, release_type
 from common.synthesis.binning import all_pairs
 from common.synthesis.records import SyntheticRelease
 from common.synthesis.sample import MOST_RECORDS

@@ -6,8 +6,6 @@ person, with its presence at every owner, moves one record between two cells.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from math import sqrt
 
 import numpy as np
 
@@ -16,22 +14,6 @@ from common.model.schema import Attribute
 from common.synthesis.binning import Attributes, Binning, StructuralZero
 from common.synthesis.keystream import Keystream
 from common.synthesis.sample import bins_of_counts
-
-_QUANTILE = 1.96
-
-
-@dataclass(frozen=True, slots=True)
-class Present:
-    """An estimated number of persons."""
-
-    count: float
-    variance: float
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """The ends of its 95 % interval."""
-        distance = _QUANTILE * sqrt(self.variance)
-        return self.count - distance, self.count + distance
 
 
 def presence_pairs(presence: Sequence[int]) -> list[Attributes]:
@@ -60,15 +42,6 @@ def presence_rules(
             if place in absent_alone:
                 rules.append({presence[group]: [(1, 1)], place: [(last, last)]})
     return rules
-
-
-def mean_of(estimates: Sequence[Present]) -> Present:
-    """Return the mean by the inverse of variances; sums in a fixed order, the same everywhere."""
-    weight = total = 0.0
-    for each in estimates:
-        weight += 1 / each.variance
-        total += each.count / each.variance
-    return Present(total / weight, 1 / weight)
 
 
 def present_bins(binning: Binning, present: BoolArray, missing: int, stream: Keystream) -> Int64Array:

@@ -8,6 +8,7 @@ swapped between persons who are present alike.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import sqrt
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from common.synthesis.determined import with_determined
 from common.synthesis.events import start_events
 from common.synthesis.histogram import GRAIN
 from common.synthesis.keystream import Keystream
-from common.synthesis.presence import Present, mean_of, present_bins
+from common.synthesis.presence import present_bins
 from common.synthesis.sample import draw_values, start_bins
 from common.synthesis.schedule import RoundSums, attributes_of, split
 from common.synthesis.swaps import NoisyTable, swapped
@@ -73,6 +74,32 @@ def _empty_slots(measured: RoundSums) -> dict[int, int]:
         for place, binning in enumerate(measured.binnings)
         if measured.design.is_of_slots((place,))
     }
+
+
+_QUANTILE = 1.96
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """An estimated number of persons."""
+
+    count: float
+    variance: float
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The ends of its 95 % interval."""
+        distance = _QUANTILE * sqrt(self.variance)
+        return self.count - distance, self.count + distance
+
+
+def mean_of(estimates: Sequence[Present]) -> Present:
+    """Return the mean by the inverse of variances; sums in a fixed order, the same everywhere."""
+    weight = total = 0.0
+    for each in estimates:
+        weight += 1 / each.variance
+        total += each.count / each.variance
+    return Present(total / weight, 1 / weight)
 
 
 def overlaps(measured: RoundSums) -> dict[tuple[int, ...], Present]:

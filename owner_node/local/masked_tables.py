@@ -38,14 +38,8 @@ from common.files import (
 from common.model.plan import Plan
 from common.progress import Progress
 from common.release.synthetic_table import counts_path, report_path
-from common.release.table import (
-    RECORD_COLUMN,
-    columns_of,
-    in_pieces,
-    release_schema,
-    write_csv_header,
-    write_csv_records,
-)
+from common.release.table import RECORD_COLUMN, in_pieces, release_schema, write_csv_header, write_csv_records
+from common.release.values import columns_of
 from owner_node.local.charge import LocalWork, Standing
 
 _GROUP_RECORDS = 1 << 20

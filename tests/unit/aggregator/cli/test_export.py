@@ -15,7 +15,7 @@ from common.analysis.reading import read_release
 from common.cli import console
 from common.model.schema import Attribute, AttributeType
 from common.release.labelled import short_names
-from common.release.table import to_units
+from common.release.values import to_units
 from owner_node.config import DatasetConfig
 from owner_node.loading import load
 from tests.fakes.published import make_release

@@ -8,8 +8,16 @@ import pytest
 
 from common.model.presence import presence_attribute, with_absence
 from common.model.schema import Attribute, AttributeType
-from common.synthesis.presence import Present, mean_of, presence_pairs, presence_rules
-from common.synthesis.records import SyntheticRelease, excluded, noisy_tables, overlaps, synthesise
+from common.synthesis.presence import presence_pairs, presence_rules
+from common.synthesis.records import (
+    Present,
+    SyntheticRelease,
+    excluded,
+    mean_of,
+    noisy_tables,
+    overlaps,
+    synthesise,
+)
 from common.synthesis.schedule import Design, check_design
 from owner_node.linking.places import placed_columns
 from owner_node.synthesis.roles import Shared
