@@ -274,3 +274,14 @@ def from_document(document: Mapping[str, Any]) -> TesseraError:
     error = cls.__new__(cls)
     TesseraError.__init__(error, str(body.get("message", "")), str(body.get("hint", "")), body.get("details"))
     return error
+
+
+def on_one_line(text: str, after_first: str = ": ") -> str:
+    """Return an error's text of several lines, the first of which is what they are about, on one line."""
+    first, *others = (line.strip() for line in text.splitlines() or [""])
+    return after_first.join([first, "; ".join(others)]) if others else first
+
+
+def one_line(text: str) -> str:
+    """Return a text with its control characters escaped: what a peer sends cannot steer a terminal."""
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)

@@ -16,6 +16,7 @@ from cryptography import x509
 from google.protobuf.message import Message
 
 from aggregator.api.answers import Answers, check_plan
+from aggregator.api.ending import abort, raises
 from aggregator.api.rates import Rates
 from aggregator.api.server_tls import peer_certificate
 from aggregator.api.statements import Statements
@@ -42,7 +43,6 @@ from common.trust.tls import TIME_KEY
 from common.wire.answers import NONCE_BYTES, signed_answer
 from common.wire.limits import check_lengths
 from common.wire.software import read_software, software_here
-from common.wire.status import abort, raises
 from common.wire.v1 import owner_pb2 as wire
 from common.wire.v1.owner_pb2_grpc import OwnerServiceServicer
 

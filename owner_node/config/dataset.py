@@ -9,18 +9,7 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import AfterValidator, Field, PlainValidator, ValidationInfo
 
-from common.daemon.settings import (
-    Bound,
-    Epsilon,
-    Excluded,
-    Followed,
-    Label,
-    Names,
-    OneOrSeveralNames,
-    Share,
-    one_of,
-    parse_bound,
-)
+from common.daemon.settings import Excluded, Followed, Names, parse_bound
 from common.model.events import number_attribute, slots_of
 from common.model.mechanisms import MOST_HISTOGRAM_VALUES
 from common.model.presence import ABSENT
@@ -53,6 +42,7 @@ from common.settings import (
     value_text,
 )
 from owner_node.config.person import PersonTable
+from owner_node.config.values import Bound, Epsilon, Label, OneOrSeveralNames, Share, one_of
 from owner_node.sources import kind_of
 from owner_node.sources.options import SourceOptions
 from owner_node.sources.source import Source

@@ -31,7 +31,7 @@ from common.trust.credentials import Identity, read_identity
 from common.trust.handshake import explain_handshake
 from common.trust.proxy import proxy_to
 from common.trust.signing import Domain
-from common.trust.tls import MESSAGE_LIMIT, channel_credentials, channel_options
+from common.trust.tls import KEEPALIVE_MS, MESSAGE_LIMIT, WINDOW_BYTES
 from common.wire.answers import NONCE_BYTES, signed_answer
 from common.wire.limits import check_lengths
 from common.wire.software import read_software, software_here
@@ -51,8 +51,6 @@ _SLOWEST_BYTES_PER_SECOND = 32 * 1024
 _DOCUMENT_SECONDS = CALL_SECONDS + MESSAGE_LIMIT / _SLOWEST_BYTES_PER_SECOND
 _MOST_FILES = 16
 """Most files of a release folder."""
-
-
 _KINDS = {
     wire.BLOB_KIND_TOKENS: "tokens",
     wire.BLOB_KIND_FRAGMENT: "fragment",
@@ -481,3 +479,26 @@ def readable(response: Any) -> Any:
 async def _hand_over(make: Callable[[], Any]) -> Any:
     with _handing_over():
         return await _call(make)
+
+
+def channel_options(*, direct: bool = False) -> list[tuple[str, int]]:
+    """Return the options of an owner's channel; `direct` keeps gRPC from proxies of the environment."""
+    return [
+        ("grpc.enable_http_proxy", int(not direct)),
+        ("grpc.max_receive_message_length", MESSAGE_LIMIT),
+        ("grpc.max_send_message_length", MESSAGE_LIMIT),
+        ("grpc.http2.lookahead_bytes", WINDOW_BYTES),
+        ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+        ("grpc.keepalive_timeout_ms", KEEPALIVE_MS // 3),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.initial_reconnect_backoff_ms", 1_000),
+        ("grpc.min_reconnect_backoff_ms", 5_000),
+        ("grpc.max_reconnect_backoff_ms", 60_000),
+        # A call is for the aggregator that showed its name on this connection, not for who is reached next.
+        ("grpc.enable_retries", 0),
+    ]
+
+
+def channel_credentials(identity: Identity) -> grpc.ChannelCredentials:
+    """Return an owner's credentials."""
+    return grpc.ssl_channel_credentials(identity.ca_pem, identity.key_pem, identity.chain_pem)

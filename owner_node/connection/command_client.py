@@ -14,7 +14,7 @@ from common.model.compatibility import Software
 from common.trust.credentials import Identity
 from common.trust.proxy import proxy_to
 from common.trust.signing import load_chain
-from common.trust.tls import TIME_KEY, channel_credentials, channel_options
+from common.trust.tls import TIME_KEY
 from common.wire.answers import NONCE_BYTES
 from common.wire.status import from_rpc_error
 from common.wire.v1.owner_pb2_grpc import OwnerServiceStub
@@ -23,6 +23,8 @@ from owner_node.connection.client import (
     CALL_SECONDS,
     AggregatorClient,
     announcement,
+    channel_credentials,
+    channel_options,
     check_answer,
     check_software,
     host_and_port,

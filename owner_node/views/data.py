@@ -10,8 +10,7 @@ from typing import Any
 
 from common import __version__
 from common.clock import utc_now
-from common.errors import DataError, TesseraError, UnusableDataError
-from common.log import on_one_line
+from common.errors import DataError, TesseraError, UnusableDataError, on_one_line
 from common.model.mechanisms import declared_mechanism
 from common.model.plan import Layout
 from common.model.schema import Attribute, Schema

@@ -320,7 +320,7 @@ async def test_calls_that_never_end(siege: Siege, monkeypatch: pytest.MonkeyPatc
     await hostile.ask(hostile.link(plan))
     await hostile.ask(hostile.mask(plan, 40))
     with monkeypatch.context() as impatient:
-        for name in ("_CALL_SECONDS", "_POLL_SECONDS"):
+        for name in ("CALL_SECONDS", "_POLL_SECONDS"):
             impatient.setattr(f"owner_node.connection.client.{name}", 0.5)
         for call in ("Poll", "Answer", "UploadState", "Upload"):
             reached = asyncio.Queue[None]()
