@@ -5,7 +5,7 @@ from common.cli import console
 from common.cli.brief import PagePart, clip, list_items, page, rows, text
 from common.cli.sections import Facts, show
 from common.model.plan import Plan
-from common.words.guarantee import essentials
+from common.words.essentials import essentials
 from common.words.numbers import (
     OF_UNIFORM,
     bound_cell,

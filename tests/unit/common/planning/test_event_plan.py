@@ -12,7 +12,8 @@ from common.model.schema import Attribute, AttributeType, IdentifierRules, Schem
 from common.planning.arguments import ReleaseArguments
 from common.planning.synthetic import design_of
 from common.synthesis.counters import counter_width, width_of
-from common.words.guarantee import essentials, promises
+from common.words.essentials import essentials
+from common.words.guarantee import promises
 from tests.unit.common.planning.test_synthetic_plan import in_groups, made, planned
 
 AGE = Attribute("age", AttributeType.INTEGER, 0, 99)

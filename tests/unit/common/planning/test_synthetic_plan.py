@@ -32,8 +32,9 @@ from common.planning.synthetic_noise import (
 from common.synthesis.accounting import Budget, zcdp_rho
 from common.synthesis.counters import traffic
 from common.synthesis.schedule import Design
-from common.words.guarantee import composition, essentials, invariants, promises, trusted, worth_of
-from common.words.synthetic import collusion, expected_noise, questions
+from common.words.essentials import essentials, questions
+from common.words.guarantee import composition, invariants, promises, trusted, worth_of
+from common.words.synthetic import collusion, expected_noise
 from owner_node.config.policy import PolicyConfig
 from owner_node.synthesis.own_table import own_design
 

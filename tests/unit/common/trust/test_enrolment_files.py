@@ -10,7 +10,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from common.errors import IdentityError, IntegrityError, ProtocolError
-from common.trust.enrolment import Bundle, make_request, new_key, read_request
+from common.trust.bundle import Bundle
+from common.trust.enrolment import make_request, new_key, read_request
 from common.trust.identity import Party, PartyKind, fingerprint
 from deploy.development_ca import DevelopmentCa
 

@@ -11,8 +11,9 @@ from common.canonical import canonical
 from common.model.mechanisms import MECHANISMS
 from common.model.plan import Linking, Plan
 from common.model.schema import Attribute, AttributeType, CategoryOrder, IdentifierRules, MatchPass
+from common.words.essentials import essentials
 from common.words.findings import allowed_findings
-from common.words.guarantee import composition, essentials, invariants, promise_as_linked, promises
+from common.words.guarantee import composition, invariants, promise_as_linked, promises
 from common.words.linking import compared_as
 from common.words.masked import SCALES_GIVEN
 from tests.fakes.releases import ATTRIBUTES, make_plan
