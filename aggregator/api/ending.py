@@ -11,7 +11,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from common.errors import InternalError, ProtocolError, TesseraError
-from common.wire.status import METADATA_KEY
+from common.wire.answers import METADATA_KEY
 
 _MOST_BYTES = 4096
 _LONGEST_MESSAGE = 1000

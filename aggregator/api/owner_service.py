@@ -39,8 +39,7 @@ from common.model.rounds import FIRST_COUNTED
 from common.progress import StepEstimate
 from common.trust.identity import fingerprint, party_of_certificate
 from common.trust.signing import Domain, SignerSource
-from common.trust.tls import TIME_KEY
-from common.wire.answers import NONCE_BYTES, signed_answer
+from common.wire.answers import NONCE_BYTES, TIME_KEY, signed_answer
 from common.wire.limits import check_lengths
 from common.wire.software import read_software, software_here
 from common.wire.v1 import owner_pb2 as wire

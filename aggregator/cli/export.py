@@ -8,10 +8,9 @@ import typer
 from aggregator.cli.verify import CaOption
 from common.analysis.reading import read_release
 from common.cli import console
-from common.cli.release_options import KeyPins, Published
+from common.cli.release_options import KeyPins, Published, parse_pins
 from common.errors import UsageError
 from common.release.labelled import write_labelled
-from common.release.verification import parse_pins
 
 OutOption = Annotated[
     Path, typer.Option("--out", help="New file, .sav, .zsav or .dta.", metavar="FILE", show_default=False)

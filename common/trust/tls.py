@@ -2,10 +2,6 @@
 
 MESSAGE_LIMIT = 4 * 1024 * 1024
 """Most bytes of one message, either way."""
-
-TIME_KEY = "tessera-time"
-"""Metadata of the aggregator's answer to Connect: its clock, Unix time in whole seconds."""
-
 KEEPALIVE_MS = 30_000
 WINDOW_BYTES = 4 * 1024 * 1024
 """What a stream may have under way at its start: three times what 100 Mbit/s with a delay of 100 ms needs.

@@ -10,8 +10,7 @@ import grpc
 
 from common.canonical import parse_json
 from common.errors import InternalError, NotConnectedError, ProtocolError, TesseraError, from_document
-
-METADATA_KEY = "tessera-error-bin"
+from common.wire.answers import METADATA_KEY
 
 # gRPC itself says INTERNAL of a call that breaks while a message is sent.
 # A fault of the other side has our metadata.

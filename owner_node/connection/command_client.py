@@ -14,8 +14,7 @@ from common.model.compatibility import Software
 from common.trust.credentials import Identity
 from common.trust.proxy import proxy_to
 from common.trust.signing import load_chain
-from common.trust.tls import TIME_KEY
-from common.wire.answers import NONCE_BYTES
+from common.wire.answers import NONCE_BYTES, TIME_KEY
 from common.wire.status import from_rpc_error
 from common.wire.v1.owner_pb2_grpc import OwnerServiceStub
 from owner_node.config import KnownAggregator, OwnerConfig
