@@ -74,7 +74,7 @@ _SHA256 = re.compile("[0-9a-f]{64}")
 class AttributeType(StrEnum):
     """The attribute types of the configuration, and what distinguishes them.
 
-    Their form in a release is in `common.release.table`, how they are read in `owner_node.sources.values`.
+    Their form in a release is in `common.release.values`, how they are read in `owner_node.sources.values`.
     """
 
     needs: tuple[str, ...]

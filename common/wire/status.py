@@ -1,8 +1,4 @@
-"""The error catalogue across gRPC: an error keeps its class, hint and details on the other side.
-
-The status code is what tools understand; the whole error travels as JSON in a trailing metadata entry. Any
-other error becomes INTERNAL without its text, which could quote a value; the log has the place.
-"""
+"""Errors of calls, rebuilt by the caller with class, hint and details (`aggregator.api.ending`)."""
 
 from typing import Any
 

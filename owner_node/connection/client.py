@@ -415,7 +415,7 @@ def check_software(response: wire.ConnectResponse) -> Software:
 def explain(
     aggregator: KnownAggregator, tls: TlsSection, now: datetime
 ) -> NotConnectedError | IdentityError | None:
-    """Determine by a TLS handshake why an aggregator cannot be reached (`common.trust.tls`)."""
+    """Determine by a TLS handshake why an aggregator cannot be reached (`common.trust.handshake`)."""
     return explain_handshake(host_and_port(aggregator.address), tls.ca, tls.cert, tls.key, now)
 
 
