@@ -1,8 +1,8 @@
 """The error catalogue across gRPC: an error keeps its class, hint and details on the other side.
 
 The status code is what tools understand; the whole error travels as JSON in a trailing metadata entry, for
-`common.wire.status`. Any other error becomes INTERNAL without its text, which could quote a value; the log has
-the place.
+`common.wire.status`. Any other error becomes INTERNAL without its text, which could quote a value; the log
+has the place.
 """
 
 import inspect

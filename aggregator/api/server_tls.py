@@ -114,7 +114,7 @@ def peer_certificate(
     check_validity(certificate, now)
     if party.kind is not PartyKind.OWNER or party.trust_domain != trust_domain:
         raise IdentityError(
-            f"{party.uri} is no owner of the trust domain {trust_domain}",
+            f"{party.uri} is not an owner of the trust domain {trust_domain}",
             f"owners are named spiffe://{trust_domain}/owner/ID",
         )
     return certificate

@@ -41,7 +41,7 @@ from common.model.counts import nearest_counts
 
 
 @dataclass(frozen=True, slots=True)
-class _Way:
+class _Thresholds:
     """How far regions have to be from what is kept, to be emptied."""
 
     to_spare: float
@@ -53,38 +53,22 @@ class _Way:
     stands out, and a sum of m above scale · (2 sqrt(m x) + x/4)."""
 
 
-_CAREFULLY = _Way(0.0, 4.5, 4.0)
+_CAREFULLY = _Thresholds(0.0, 4.5, 4.0)
 """Noise alone stands out in one attribute of 25 to 100, and keeps a part of it."""
-
-
-_BOLDLY = _Way(1.5, 3.5, 8.0)
+_BOLDLY = _Thresholds(1.5, 3.5, 8.0)
 """Noise alone stands out in one attribute of thousands."""
-
-
 _TOO_WIDE = 8
-"""A domain of so many times the values that have counts is too wide."""
-
-
+"""A domain with this many times the values that have counts is too wide."""
 _MARGIN = 6
-"""One in so many of the values of an emptied stretch stays at an end that borders on what is kept."""
-
-
+"""One value in this number of an emptied stretch stays at an end that borders on what is kept."""
 _FEW = 3
-"""Fewer than `_FEWEST_VALUES` that are left are emptied further if one in so many of them has counts then."""
-
-
+"""Fewer values left than `_FEWEST_VALUES` are emptied further if one in this number has counts then."""
 _FEWEST_VALUES = 24
-"""Of a domain in which stray counts are looked for: in smaller ones they cost less than what is emptied."""
-
-
+"""Values of a domain in which stray counts are removed: in smaller ones they cost less than what is emptied."""
 _FEWEST_LEFT = 4
 """The same of what is left of a larger domain."""
-
-
 _MOST_VALUES = 2**17
 """Beyond it a draw takes a second, and forecasts draw several times."""
-
-
 _PASSES = 12
 
 
@@ -112,7 +96,7 @@ def without_stray_counts(noisy: Float64Array, n_records: float, scale: float) ->
 
 
 def _emptied(
-    noisy: Float64Array, kept: Int64Array, n_records: float, scale: float, way: _Way, fewest: int
+    noisy: Float64Array, kept: Int64Array, n_records: float, scale: float, way: _Thresholds, fewest: int
 ) -> tuple[Int64Array, Float64Array]:
     """Empty regions of the values that are kept so far, as long as there are any and `fewest` are left.
 
@@ -144,12 +128,12 @@ def _are_empty(
     n_records: float,
     least: float,
     scale: float,
-    way: _Way,
+    way: _Thresholds,
 ) -> BoolArray:
     """Return which values lie in a region that is empty, `(n_kept,)`; a count above `least` stands out."""
     variance, n_kept = 2 * scale**2, noisy.size
-    beside = np.pad(noisy, 1, constant_values=0)
-    rest: BoolArray = noisy - np.maximum(np.maximum(beside[:-2], beside[2:]), 0) <= least
+    padded = np.pad(noisy, 1, constant_values=0)
+    rest: BoolArray = noisy - np.maximum(np.maximum(padded[:-2], padded[2:]), 0) <= least
     per_value = (n_records - noisy.cumsum()[-1]) / n_kept
     even = max(noisy[rest].cumsum()[-1] / np.count_nonzero(rest) + per_value, 0) if rest.any() else 0
     empty, width = np.zeros(n_kept, dtype=np.bool_), 1

@@ -1,4 +1,4 @@
-"""What noise does to a synthetic release, from public numbers alone: expected errors, and remedies."""
+"""The effect of noise on a synthetic release, from public numbers alone: expected errors, and remedies."""
 
 from bisect import bisect_left
 from collections.abc import Mapping
@@ -88,9 +88,9 @@ class ExpectedErrors:
     """Total variations to expect between the original and the synthetic records."""
 
     attributes: Mapping[str, float]
-    """Of every attribute, by name."""
+    """By name of the attribute."""
     pairs: Mapping[tuple[str, str], float]
-    """Of every counted pair; never less than of either attribute."""
+    """By counted pair; never less than that of either attribute."""
 
     @property
     def one_way(self) -> float:
@@ -146,7 +146,7 @@ def expected_errors(design: Design) -> ExpectedErrors:
 
 
 def hidden_by_noise(design: Design) -> bool:
-    """Whether a release is expected to be worthless: tables of pairs, or else every attribute."""
+    """Return whether a release is expected to be worthless: tables of pairs, or else every attribute."""
     errors = expected_errors(design)
     return noise_share(design) > REFUSED or len(errors.worthless) == len(errors.attributes)
 

@@ -28,7 +28,7 @@ from common.synthesis.swaps import NoisyTable, swapped
 
 @dataclass(frozen=True, slots=True)
 class SyntheticRelease:
-    """What is released, and what it was made of."""
+    """Released records, and the counts that they were made of."""
 
     codes: Sequence[Int64Array]
     """Codes of values, `(n_records,)` by counted attribute."""

@@ -1,6 +1,6 @@
 """The schedule of a synthetic release: what is asked next, from the sums of answers so far.
 
-Whoever knows the plan and the sums of the rounds so far knows the next question: aggregator, owners and those
+Anyone who knows the plan and the sums of the rounds so far knows the next question: aggregator, owners and those
 who verify a release compute it alike. So nobody has to be asked for a question or to check one. An owner
 is sent sums, never queries, and an aggregator cannot make it count anything that the plan does not.
 

@@ -17,7 +17,7 @@ _LARGEST_BUNDLE = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """What a CA answers to a request that it has approved."""
+    """The answer of a CA to a request that it has approved."""
 
     party: Party
     chain_pem: str
@@ -55,7 +55,7 @@ class Bundle:
             bundle = cls(Party.parse(document["party"]), *texts)
         except (ValueError, TypeError):
             raise ProtocolError(
-                "this is no enrolment bundle, or a damaged one",
+                "this is not an enrolment bundle, or it is damaged",
                 "use the file that aggregator enroll approve wrote, unchanged",
             ) from None
         bundle.chain()

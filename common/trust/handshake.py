@@ -190,11 +190,11 @@ def _server_certificate(
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a server shows to anyone who connects."""
+    """The parts of a handshake that a server shows to anyone who connects."""
 
     version: str
     speaks_grpc: bool
-    """Whether it agreed on HTTP/2."""
+    """True if it agreed on HTTP/2."""
     certificate: x509.Certificate
     """Its certificate, not believed yet."""
 

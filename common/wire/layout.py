@@ -25,11 +25,11 @@ INDEX_TYPES = (
     (1 << 31, pa.int32(), np.int32),
 )
 _OVERHEAD_BYTES = 1 << 20
-"""What schema, padding and message headers may add to a fragment, on top of 1 KiB per attribute and batch."""
+"""Most that schema, padding and message headers add to a fragment, on top of 1 KiB per attribute and batch."""
 
 
 def has_tokens(plan: Plan) -> bool:
-    """Whether the fragments of a plan carry tokens: where groups of attributes have to be aligned."""
+    """Return whether the fragments of a plan carry tokens: where groups of attributes have to be aligned."""
     return plan.n_groups > 1
 
 

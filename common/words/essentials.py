@@ -1,4 +1,4 @@
-"""What matters most for a decision about a plan, in a line or two each."""
+"""The essentials of a plan for a decision, in a line or two each."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What linking may find, as the plan bounds it."""
+"""The findings of linking that a plan allows, in words."""
 
 from common.model.plan import Plan
 from common.planning.limits import differing_counts

@@ -89,7 +89,7 @@ def newest_head(response: wire.ConnectResponse | wire.PollResponse) -> Head | No
 
 
 def own_head(records: Records, owner: str, trust: Trust, shown: wire.LedgerHead) -> bool:
-    """Whether this owner signed a ledger head, as an aggregator keeps it; see `own_signature`."""
+    """Return whether this owner signed a ledger head, as an aggregator keeps it; see `own_signature`."""
     try:
         payload = LedgerHead(owner, shown.sequence, shown.hash).to_bytes()
     except ValueError:
@@ -100,7 +100,7 @@ def own_head(records: Records, owner: str, trust: Trust, shown: wire.LedgerHead)
 def own_signature(
     records: Records, trust: Trust, domain: Domain, payload: bytes, signature: bytes, chain_pem: bytes
 ) -> bool:
-    """Whether this owner signed something, by a key stored in owner.db or by its certificate.
+    """Return whether this owner signed something, by a key stored in owner.db or by its certificate.
 
     A stored key outlives the CA that certified it; the certificate still proves it if owner.db was lost.
 

@@ -11,11 +11,11 @@ TABLES_IN_MEMORY = 4
 VALUE_BYTES = 8
 TOKEN_BYTES = 16
 _SORTED_BYTES = 48
-"""What two sorts of one attribute, one feeding the other, spill for a record."""
+"""Spilled for a record by two sorts of one attribute, one feeding the other."""
 _MATCH_BYTES = 450
-"""What the match keys of one pass take in memory for a record: texts, hashes and their order."""
+"""Taken in memory by the match keys of one pass for a record: texts, hashes and their order."""
 _PASS_BYTES = 60
-"""What the finished token list of a pass takes for a record until it is sent."""
+"""Taken by the finished token list of a pass for a record until it is sent."""
 
 
 def match_bytes(table: int, n_records: int, n_passes: int) -> int:
@@ -30,7 +30,7 @@ def match_bytes(table: int, n_records: int, n_passes: int) -> int:
 def check_match_memory(
     dataset: DatasetConfig, table: int, n_records: int, kind: EngineKind, workspace: Workspace
 ) -> None:
-    """Check that the match keys of so many records fit into the memory limit; `memory` has none.
+    """Check that the match keys of all records fit into the memory limit; `memory` has none.
 
     Args:
         table: Size of the loaded table in bytes.

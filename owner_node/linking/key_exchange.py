@@ -177,7 +177,9 @@ def _sender(body: Mapping[str, Any], path: Path) -> tuple[Party, x509.Certificat
     certificates = load_certificates(str(body.get("certificate", "")).encode())
     party = party_of_certificate(certificates[0])
     if party.kind is not PartyKind.OWNER:
-        raise IdentityError(f"{path} was made by {party.uri}, which is no owner", "exports come from owners")
+        raise IdentityError(
+            f"{path} was made by {party.uri}, which is not an owner", "exports come from owners"
+        )
     return party, certificates[0]
 
 

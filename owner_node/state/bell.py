@@ -52,7 +52,7 @@ def notify_daemon(state_dir: Path) -> bool:
 
 
 def responds(state_dir: Path, seconds: float = _RESPONSE_SECONDS) -> bool:
-    """Whether the daemon runs and its event loop reads from its pipe within a time-out."""
+    """Return whether the daemon runs and its event loop reads from its pipe within a time-out."""
     # A pipe that this process would read from itself always has a reader: the writing end is opened first.
     with _open_pipe(state_dir, os.O_WRONLY) as pipe:
         if pipe is None or not is_running(state_dir):
