@@ -64,7 +64,7 @@ _MARGIN = 6
 _FEW = 3
 """Fewer values left than `_FEWEST_VALUES` are emptied further if one in this number has counts then."""
 _FEWEST_VALUES = 24
-"""Values of a domain in which stray counts are removed: in smaller ones they cost less than what is emptied."""
+"""Stray counts of smaller domains are left: they cost less than what is emptied."""
 _FEWEST_LEFT = 4
 """The same of what is left of a larger domain."""
 _MOST_VALUES = 2**17

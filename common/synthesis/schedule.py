@@ -1,8 +1,8 @@
 """The schedule of a synthetic release: what is asked next, from the sums of answers so far.
 
-Anyone who knows the plan and the sums of the rounds so far knows the next question: aggregator, owners and those
-who verify a release compute it alike. So nobody has to be asked for a question or to check one. An owner
-is sent sums, never queries, and an aggregator cannot make it count anything that the plan does not.
+Anyone who knows the plan and the sums of the rounds so far knows the next question: aggregator, owners and
+those who verify a release compute it alike. So nobody has to be asked for a question or to check one. An
+owner is sent sums, never queries, and an aggregator cannot make it count anything that the plan does not.
 
 Rounds, in this order: one-way counts, with finer levels for wide domains; then the tables of all pairs of
 attributes, or of those that the plan names, in bins of the one-way counts.

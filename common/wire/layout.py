@@ -25,7 +25,7 @@ INDEX_TYPES = (
     (1 << 31, pa.int32(), np.int32),
 )
 _OVERHEAD_BYTES = 1 << 20
-"""Most that schema, padding and message headers add to a fragment, on top of 1 KiB per attribute and batch."""
+"""Most bytes of schema, padding and message headers, on top of 1 KiB per attribute and batch."""
 
 
 def has_tokens(plan: Plan) -> bool:

@@ -8,7 +8,7 @@ the sum. Those of fewer are uniform numbers, whatever the owners counted: a sum 
     answer_j = v_j + Σ_{i after j} mask_ij - Σ_{i before j} mask_ij  modulo 2^64
 
 Masks depend on the document that opened the round: its digest covers release, plan, all keys, and the sums so
-far. Owners that received different documents have masks that do not cancel, and the aggregator learns nothing.
+far. Owners with different documents have masks that do not cancel, and the aggregator learns nothing.
 
 A mask is used for one vector only. So an owner answers a round once, and sends the same bytes again if it is
 asked again (two answers under the same masks would show the difference of their vectors).

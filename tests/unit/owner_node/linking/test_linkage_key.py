@@ -240,5 +240,5 @@ def test_aggregator_cannot_send(receiver: tuple[Path, Path, str], tmp_path: Path
     linkage_key.new(tmp_path / "sender")
     path = tmp_path / "export.json"
     path.write_bytes(canonical(key_exchange.export(tmp_path / "sender", signer, receiver[1], receiver[2])))
-    with pytest.raises(IdentityError, match="no owner"):
+    with pytest.raises(IdentityError, match="not an owner"):
         key_exchange.import_export(receiver[0], path, signer.fingerprint)
