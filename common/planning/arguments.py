@@ -708,27 +708,6 @@ def parse_arguments(**sent: Any) -> ReleaseArguments:
     return asked
 
 
-def parse_own_arguments(
-    owner: str, release: str, dataset: str, *, weights: Sequence[str] = (), **asked: Any
-) -> ReleaseArguments:
-    """Read the arguments of what an owner makes for itself: a horizontal release of this owner alone.
-
-    Args:
-        owner: Owner id.
-        release: Id of the work.
-        dataset: Name of the data set.
-        weights: Attributes with their weights, `name=weight` each; empty for equal shares.
-        asked: Other arguments of `parse_arguments`.
-
-    Raises:
-        UsageError: As `parse_arguments` does.
-    """
-    return parse_arguments(
-        release=release, dataset=dataset, layout=Layout.HORIZONTAL, groups=[[owner]],
-        budget_split=BudgetSplit.WEIGHTS if weights else BudgetSplit.OWNER, weights=weights, **asked,
-    )  # fmt: skip
-
-
 def _check_groups(layout: Layout, groups: Sequence[Sequence[str]]) -> None:
     owners = [owner for group in groups for owner in group]
     if not owners or not all(groups):

@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 from common.canonical import canonical, document_digest
 from common.errors import BalanceError, ConflictError, RefusedError
+from common.model.plan import BudgetSplit, Layout
 from common.model.products import Product
 from common.model.schema import Schema
+from common.planning.arguments import ReleaseArguments, parse_arguments
 from common.progress import Progress
 from owner_node.consent import policy_rules
 from owner_node.consent.data_limits import forecast_objections
@@ -302,3 +304,24 @@ def _check(rules: Sequence[str]) -> None:
             "nothing was spent; the policy is declared in owner.toml",
             {"rule": rules[0], "rules": list(rules)},
         )
+
+
+def parse_own_arguments(
+    owner: str, release: str, dataset: str, *, weights: Sequence[str] = (), **asked: Any
+) -> ReleaseArguments:
+    """Read the arguments of what an owner makes for itself: a horizontal release of this owner alone.
+
+    Args:
+        owner: Owner id.
+        release: Id of the work.
+        dataset: Name of the data set.
+        weights: Attributes with their weights, `name=weight` each; empty for equal shares.
+        asked: Other arguments of `parse_arguments`.
+
+    Raises:
+        UsageError: As `parse_arguments` does.
+    """
+    return parse_arguments(
+        release=release, dataset=dataset, layout=Layout.HORIZONTAL, groups=[[owner]],
+        budget_split=BudgetSplit.WEIGHTS if weights else BudgetSplit.OWNER, weights=weights, **asked,
+    )  # fmt: skip
