@@ -46,10 +46,9 @@ from common.model.privacy import (
     read_whole_number,
     round_down,
 )
-from common.model.products import Product
+from common.model.products import Product, check_countable
 from common.planning.facts import NO_FACTS, Facts, parse_facts
 from common.planning.names import split, split_names, unquoted
-from common.planning.synthetic import check_countable
 from common.trust.identity import NAME_RULE, is_name
 
 DEFAULT = Decimal("0.03")
