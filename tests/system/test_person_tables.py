@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 from shutil import copytree
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -11,7 +12,8 @@ import tessera
 from common.errors import IntegrityError
 from deploy.local_cluster import LocalCluster
 from deploy.local_setup import make_setup, share_linkage_key
-from tests.system.small_owners import ask, declared, identifiers, people, policy, released, write
+from tests.system.small_owners import ask, declared, identifiers, people, policy, released, spends, write
+from tests.system.test_synthetic_release import kill_in_round, verified_records
 
 SIZE = 200
 GONE = 15
@@ -134,6 +136,30 @@ def test_a_synthetic_release_has_two_tables(cluster, layout, tmp_path):
     lines[1] = ",".join([*lines[1].split(",")[:2], *other.split(",")[2:3], *lines[1].split(",")[3:]])
     (changed / "events.csv").write_text("".join(lines))
     assert ask(cluster, "aggregator", "verify", changed)[0] == IntegrityError.exit_code
+
+
+@pytest.mark.parametrize(
+    ("dataset", "victim", "number"),
+    [
+        *(("stays", victim, number) for victim in ("a", "aggregator") for number in range(1, 5)),
+        ("journeys", "a", 2),
+        ("journeys", "aggregator", 3),
+    ],
+)
+def test_killed_in_a_round_of_events(cluster, dataset, victim, number):
+    """Persons and events are those that were answered before the death, and each owner spends once."""
+    opted_out(cluster.folder, "a", [])
+
+    def check(release: str, shown: dict[str, Any]) -> None:
+        n_records, _ = verified_records(cluster, release, shown["directory"])
+        assert n_records == (2 * SIZE if dataset == "stays" else SIZE)
+        assert tessera.read_release(shown["directory"]).events is not None
+        for owner in "ab":
+            assert [each.epsilon for each in spends(cluster, owner, release)] == [2]
+
+    layout = "horizontal" if dataset == "stays" else "vertical"
+    asked = {"layout": layout, "dataset": dataset, "epsilon": "2", "product": "synthetic", "k": ""}
+    kill_in_round(cluster, victim, number, asked, check)
 
 
 def test_a_masked_release_of_events_is_refused_by_name(cluster):

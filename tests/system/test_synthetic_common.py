@@ -14,8 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from deploy.local_cluster import LocalCluster
-from deploy.local_setup import AGGREGATOR, make_setup, share_linkage_key
-from owner_node.state.rounds import Rounds
+from deploy.local_setup import make_setup, share_linkage_key
 from owner_node.values.match_keys import SUGGESTED
 from tests.fakes.misspelt import COLUMNS, misspelt, population
 from tests.system.small_owners import (
@@ -27,11 +26,9 @@ from tests.system.small_owners import (
     policy,
     released,
     spends,
-    start_release,
     write,
 )
-from tests.system.test_synthetic_across import ATTEMPTS, finished
-from tests.system.test_synthetic_release import answered, state, verified_records
+from tests.system.test_synthetic_release import kill_in_round, verified_records
 
 HELD = {"a": ("age", "severity"), "b": ("ward", "income"), "c": ("ward", "income")}
 PERSONS = {
@@ -193,18 +190,8 @@ def test_persons_held_twice_and_nobody(cluster, asked):
 )  # fmt: skip
 def test_killed_in_a_round(cluster, dataset, asked, victim, number):
     """Whoever dies goes on with the same persons: answers stay, and each owner spends once."""
-    daemon = cluster.aggregator if victim == "aggregator" else cluster.owner(victim)
-    for attempt in range(ATTEMPTS):
-        release = f"{dataset}-{asked['on_mismatch']}-{victim}-{number}-{attempt}"
-        command = start_release(cluster, release, **asked, dataset=dataset)
-        answered(cluster, "b", release, number)
-        daemon.kill()
-        with state(cluster, "b") as db:
-            died = Rounds(db).answered(AGGREGATOR, release)
-        shown = finished(cluster, command, release, daemon, asked | {"dataset": dataset})
-        check_published(cluster, release, shown, "abc" if asked is MIXED else "ab")
-        after = answered(cluster, "b", release, 4)
-        assert [each.digest for each in after][: len(died)] == [each.digest for each in died]
-        if len(died) == number:
-            return
-    pytest.fail(f"in {ATTEMPTS} releases nobody died in round {number}")
+    kill_in_round(
+        cluster, victim, number, asked | {"dataset": dataset},
+        lambda release, shown: check_published(cluster, release, shown, "abc" if asked is MIXED else "ab"),
+        witness="b",
+    )  # fmt: skip
