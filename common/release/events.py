@@ -96,10 +96,11 @@ def read_events(path: Path, events: EventTable, number: Int64Array) -> dict[str,
     record, event = _numbered(number)
     expected = {RECORD_COLUMN: record + 1, EVENT_COLUMN: event + 1}
     in_order = all(np.array_equal(columns[name], values) for name, values in expected.items())
-    for each in events.columns:
-        # What is about two events is missing in a first one, and nothing else is.
-        if each.keeps_missing:
-            in_order &= np.array_equal(columns[each.name] > each.upper, event == 0)
+    for name, places in events.slots.items():
+        slot = events.attributes[places[0]]
+        # A value about two events is missing in the first one, and only there.
+        if slot.slot > 1:
+            in_order &= np.array_equal(columns[name] > slot.upper, event == 0)
     if not in_order:
         raise IntegrityError(f"the events of {path.name} are not those of the records, in order")
     return columns

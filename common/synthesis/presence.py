@@ -119,20 +119,22 @@ def start_columns(
             columns.append(at[group])
             continue
         present = ~nowhere[group][at[group]]
-        left = int(binning.counts[binning.labels[-1]]) - GRAIN * int((~present).sum())
-        columns.append(present_bins(binning, present, 0 if place in absent_alone else max(left, 0), stream))
+        columns.append(present_bins(binning, present, stream, absent_alone=place in absent_alone))
     return columns
 
 
-def present_bins(binning: Binning, present: BoolArray, missing: int, stream: Keystream) -> Int64Array:
+def present_bins(
+    binning: Binning, present: BoolArray, stream: Keystream, *, absent_alone: bool
+) -> Int64Array:
     """Return bins of records of which some are present, the others in the last bin, `(n_records,)`.
 
     Args:
         present: Which records are, `(n_records,)`.
-        missing: Count of those that are in the last bin nevertheless, in grains.
+        absent_alone: Whether none of these is in the last bin.
     """
     absent, weights = int(binning.labels[-1]), binning.counts
-    weights[absent] = missing
+    n_others = GRAIN * int((~present).sum())
+    weights[absent] = 0 if absent_alone else max(int(weights[absent]) - n_others, 0)
     if not weights.any():
         weights = (np.arange(binning.n_bins) != absent).astype(np.int64)
     column = np.full(present.size, absent, dtype=np.int64)

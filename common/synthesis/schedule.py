@@ -44,7 +44,7 @@ from common.synthesis.binning import (
     separated,
 )
 from common.synthesis.determined import with_determined
-from common.synthesis.events import ONE_WAY_PARTS, TABLE_PARTS, balanced, slot_rules, start_events
+from common.synthesis.events import ONE_WAY_PARTS, TABLE_PARTS, balanced, first_bins, slot_rules, start_events
 from common.synthesis.histogram import (
     Histogram,
     attribute_weights,
@@ -565,22 +565,16 @@ def excluded(measured: RoundSums, tables: Sequence[NoisyTable]) -> list[Excluded
     """Return the bins that no record has together: by declared rules, and as the tables show."""
     design, binnings = measured.design, measured.binnings
     categories = [attribute.is_categorical for attribute in design.attributes]
-    declared, absent = excluded_bins(binnings, design.zeros), dict[int, int]()
+    declared = excluded_bins(binnings, design.zeros)
     if design.presence:
         # Tables across groups are of other persons than one-way counts, but for those who are present.
         tables = [each for each in tables if not design.is_across(each.pair)]
-        absent = {place: int(binning.labels[-1]) for place, binning in enumerate(binnings)}
-    absent |= _empty_slots(measured)
-    return with_determined(declared, binnings, categories, tables, absent)
-
-
-def _empty_slots(measured: RoundSums) -> dict[int, int]:
-    """Return the bin of persons without an event by attribute that holds one."""
-    return {
+    absent = {
         place: int(binning.labels[-1])
-        for place, binning in enumerate(measured.binnings)
-        if measured.design.is_of_slots((place,))
+        for place, binning in enumerate(binnings)
+        if design.presence or design.is_of_slots((place,))
     }
+    return with_determined(declared, binnings, categories, tables, absent)
 
 
 def overlaps(measured: RoundSums) -> dict[tuple[int, ...], Present]:
@@ -637,10 +631,9 @@ def synthesise(measured: RoundSums, check: Check = unchecked) -> SyntheticReleas
     else:
         start = [start_bins(binning, design.n_records, stream) for binning in binnings]
     sizes = [binning.n_bins for binning in binnings]
-    still = () if design.events is None else (design.events.number,)
-    bins = swapped(
-        start, sizes, tables, excluded(measured, tables), stream, check,
-        absent=_empty_slots(measured), still=still,
-    )  # fmt: skip
+    events = design.events
+    number, of_events = (None, {}) if events is None else (events.number, first_bins(events, binnings))
+    rules = excluded(measured, tables)
+    bins = swapped(start, sizes, tables, rules, stream, check, number=number, first_bins=of_events)
     codes = [draw_values(binning, own, stream) for binning, own in zip(binnings, bins, strict=True)]
     return SyntheticRelease(codes, measured)

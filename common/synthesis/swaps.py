@@ -39,7 +39,7 @@ References:
     algorithms". Morozov 1966 (when to stop: the discrepancy principle).
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from types import MappingProxyType
@@ -86,8 +86,8 @@ def swapped(
     stream: Keystream,
     check: Check = unchecked,
     *,
-    absent: Mapping[int, int] = MappingProxyType({}),
-    still: Collection[int] = (),
+    number: int | None = None,
+    first_bins: Mapping[int, int] = MappingProxyType({}),
 ) -> list[Int64Array]:
     """Swap bins of records until their tables agree with noisy ones.
 
@@ -97,14 +97,15 @@ def swapped(
         tables: Noisy tables of some pairs.
         rules: What no record may be.
         check: Called before every step; it may raise.
-        absent: By attribute that holds an event, the bin of persons without it.
-        still: Attributes whose values stay where they are.
+        number: The attribute with the number of events, whose values stay where they are.
+        first_bins: By attribute that holds an event, the lowest bin of that number of persons who have it.
 
     Returns:
         Bins of the records, `(n_records,)` by attribute.
     """
-    records = _Records([column.astype(np.int16) for column in columns], sizes, tables, rules, absent)
-    moving = [attribute for attribute in range(len(columns)) if attribute not in still]
+    records = _Records([column.astype(np.int16) for column in columns], sizes, tables, rules)
+    records.number, records.first_bins = number, first_bins
+    moving = [attribute for attribute in range(len(columns)) if attribute != number]
     sweep = 0
     while sweep < SWEEPS and records.weigh_tables():
         records.shuffle(stream)
@@ -125,15 +126,17 @@ def swapped(
 class _Records:
     """Records that swap bins, and how far their tables are from the noisy ones."""
 
+    number: int | None = None
+    first_bins: Mapping[int, int] = MappingProxyType({})
+
     def __init__(
         self,
         columns: list[Int64Array],
         sizes: Sequence[int],
         tables: Sequence[NoisyTable],
         rules: Sequence[Excluded],
-        absent: Mapping[int, int] = MappingProxyType({}),
     ) -> None:
-        self.columns, self._sizes, self._rules, self._absent = columns, sizes, rules, absent
+        self.columns, self._sizes, self._rules = columns, sizes, rules
         self._variance = {table.pair: max(table.variance, 1) for table in tables}
         self._of_slots = [table.pair for table in tables if table.of_slots]
         self._of_others = [table.pair for table in tables if not table.of_slots]
@@ -216,8 +219,8 @@ class _Records:
         """Swap the bins of one attribute between some records of the first and the second half."""
         column = self.columns[attribute]
         records = np.arange(column.size)
-        if attribute in self._absent:
-            records = np.flatnonzero(column != self._absent[attribute])
+        if self.number is not None and attribute in self.first_bins:
+            records = np.flatnonzero(self.columns[self.number] >= self.first_bins[attribute])
         half = records.size // 2
         if half == 0:
             return

@@ -441,10 +441,11 @@ class DatasetTable(DatasetSettings):
         return () if events is None else events.released
 
     def _faults_of_events(self) -> Iterator[tuple[str, str]]:
+        gap = "" if self.person is None or self.person.events is None else self.person.events.gap
         for name in filter(self.attributes.__contains__, self._event_columns):
             table = self.attributes[name]
-            if table.missing == "category" and table.type.accepted:
-                yield f"attributes.{name}.missing", '"category" does not go with numbers and dates of events'
+            if table.missing == "category" and name == gap:
+                yield f"attributes.{name}.missing", '"category" does not go with the time between events'
             if ABSENT in table.labels:
                 yield f"attributes.{name}.categories", f'"{ABSENT}" is the label of events that there are not'
             if table.follows:

@@ -44,6 +44,18 @@ def test_a_plan_states_two_tables():
     )
 
 
+def test_a_plan_says_which_numbers_events_can_lack():
+    """A number that is optional in slots is one that can be missing in the released events."""
+    doses = slots_of(replace(AGE, name="dose", keeps_missing=True), 1, 4)
+    plan = planned(described=described(AGE, *EVENTS, *doses))
+    assert Plan.from_bytes(plan.to_bytes()) == plan
+    assert plan.events is not None
+    assert [(each.name, each.keeps_missing) for each in plan.events.columns] == [
+        ("ward", False),
+        ("dose", True),
+    ]
+
+
 def test_pairs_can_be_named():
     """The operator can have other tables of events counted."""
     plan = planned(described=described(AGE, *EVENTS), pairs=(("ward_1", "ward_4"), ("age", "ward_4")))
