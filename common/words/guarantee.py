@@ -212,4 +212,5 @@ def _unit(plan: Plan) -> str:
     tokens_of = "match keys, which can miss a person or take two for one" if plan.passes else "identifiers"
     how = f"compared before anything is {made}, by keyed tokens of {tokens_of}; else there is no release"
     linked = f" {checked[:1].upper()}{checked[1:]} is {how}." if checks else ""
-    return f"The unit of privacy is the person: every person has {held} at an owner{asserted}.{linked}"
+    whole = " An owner with several events of a person makes this record of all of them." if g == 1 else ""
+    return f"The unit of privacy is the person: every person has {held} at an owner{asserted}.{whole}{linked}"
