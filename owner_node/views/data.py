@@ -146,6 +146,8 @@ def _check_sums(owner: OwnerConfig, dataset: DatasetConfig, schema: Schema) -> N
 
     if not schema.attributes:
         return  # a plan needs one; the configuration's warnings say that there is none
+    # Events are counted, and no masked release has them.
+    schema = replace(schema, attributes=tuple(each for each in schema.attributes if each.slot <= 0))
     most = min(dataset.total_epsilon, owner.policy.max_epsilon_per_release or dataset.total_epsilon)
     alone = ReleaseArguments(
         release="hypothetical", dataset=dataset.name, layout=Layout.HORIZONTAL, groups=((owner.owner.id,),),

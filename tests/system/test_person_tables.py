@@ -162,6 +162,61 @@ def test_killed_in_a_round_of_events(cluster, dataset, victim, number):
     kill_in_round(cluster, victim, number, asked, check)
 
 
+def test_an_owner_checks_its_events(cluster):
+    """`check` shows slots and what was left out; what cannot be made of events says what to do instead."""
+    code, document = ask(cluster, "owner-node", "check", "--dataset", "stays", owner="a")
+    assert code == 0, document
+    (shown,) = document["datasets"]
+    assert (shown["records"], shown["events_beyond"], shown["events"]["shortened"]) == (SIZE, SIZE, SIZE)
+    assert [each["name"] for each in shown["attributes"] if each["settings"].startswith("slot 1")] == [
+        "ward_1"
+    ]
+    about, out = ("--dataset", "stays"), cluster.folder / "masked.csv"
+    mask = ("mask", *about, "--epsilon", "1", "--out", out, "--yes")
+    for words, problem, hint in (
+        (mask, "for synthetic releases alone", "aggregator release --product synthetic"),
+        ((*mask, "--product", "synthetic"), "has no table of events", "aggregator release"),
+        (("schema", "export", *about, out), "which a schema file does not hold", "copy [dataset.person]"),
+        (("explore", *about), "for synthetic releases alone", "other --attributes"),
+    ):
+        code, document = ask(cluster, "owner-node", *words, owner="a")
+        assert code == 2, document
+        assert problem in document["error"]["message"]
+        assert hint in document["error"]["hint"]
+    assert not out.exists()
+
+
+BAD = {
+    "no event at most": (("at_most = 2", "at_most = 0"), "", "at_most = 0: expected at least 1"),
+    "nobody": (("", ""), "person,admitted,ward,income\n", "there are no records"),
+    "no person": (
+        ("", ""),
+        "person,admitted,ward,income\n,2020-01-01,surgery,1\n",
+        "missing identifier (1 record)",
+    ),
+    "no ward": (
+        ("", ""),
+        "person,admitted,ward,income\np,2020-01-01,,1\n",
+        "missing value of an event (1 record)",
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "source", "problem"), BAD.values(), ids=BAD)
+def test_events_that_cannot_be_used_are_errors_of_check(cluster, tmp_path, change, source, problem):
+    """A person with no kept events and a bad event are named before any release, with their column."""
+    folder = cluster.owner("a").config.parent
+    text = cluster.owner("a").config.read_text().replace(*change)
+    if source:
+        (folder / "bad.csv").write_text(source)
+        text = text.replace('"rows.csv"', '"bad.csv"')
+    config = folder / "bad.toml"
+    config.write_text(text)
+    code, document = ask(cluster, "owner-node", "check", "--dataset", "stays", "--config", config, owner="a")
+    assert code == 2, document
+    assert problem in str(document)
+
+
 def test_a_masked_release_of_events_is_refused_by_name(cluster):
     """Slots of events cannot be masked: the operator is told before any owner is asked."""
     code, document = released(cluster, "masked-events", dataset="stays")

@@ -121,14 +121,16 @@ def test_common_persons_are_counted(cluster, dataset, asked, least):
     assert any("only these are counted" in each for each in said)
 
 
-@pytest.mark.parametrize(("dataset", "n_both"), [("differ", 180), ("nobody-both", 0), ("everybody", 240)])
+@pytest.mark.parametrize(
+    ("dataset", "n_both"), [("differ", 180), ("nobody-both", 0), ("one", 1), ("everybody", 240)]
+)
 def test_everybody_is_counted(cluster, dataset, n_both):
     """Records of all persons, absent in whole at an owner or not at all; no exact overlap is published."""
     release = f"union-{dataset}"
     code, shown = released(cluster, release, **UNION | {"epsilon": "20"}, dataset=dataset)
     assert (code, shown.get("state")) == (0, "published"), shown
     n_records, _ = verified_records(cluster, release, shown["directory"])
-    assert n_records == (240 if dataset == "everybody" else 300)
+    assert n_records == {"everybody": 240}.get(dataset, 300)
     table = pq.read_table(Path(shown["directory"]) / "data.parquet").to_pandas()
     for owner, label, number in (("a", "severity", "age"), ("b", "ward", "income")):
         present = table[f"at_{owner}"].astype(str).str.lower() == "true"
