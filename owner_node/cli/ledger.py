@@ -28,10 +28,11 @@ from owner_node import config
 from owner_node.cli.status import show_balances
 from owner_node.config import OwnerConfig
 from owner_node.ledger.ledger import Entry, EntryKind, Ledger
+from owner_node.ledger.losses import Shown
 from owner_node.local.charge import LOCAL
 from owner_node.release.decisions import Decisions, checked_reason, this_person
 from owner_node.release.records import Records
-from owner_node.release.recovery import Recovery, Shown, StatedCharge, assess, carry_out
+from owner_node.release.recovery import Recovery, StatedCharge, assess, carry_out
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.history import History
 from owner_node.state.presence import daemon_lock

@@ -17,8 +17,8 @@ from common.trust.signing import Domain
 from common.wire.v1 import owner_pb2 as wire
 from owner_node.config import KnownAggregator, OwnerConfig
 from owner_node.connection.client import AggregatorClient, explain, trust_in
+from owner_node.ledger.losses import Recalled, Shown
 from owner_node.release.records import Records
-from owner_node.release.recovery import Recalled, Shown
 from owner_node.state.chain import Head
 from owner_node.trust import Trust
 

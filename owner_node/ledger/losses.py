@@ -16,6 +16,7 @@ from typing import Any
 
 from common.canonical import canonical
 from common.errors import IntegrityError
+from common.model.plan import Plan
 from owner_node.ledger.book import LedgerBook
 from owner_node.ledger.entry import OF_NO_CHARGE, Entry, EntryKind, read, recovered_name, text
 from owner_node.state.chain import Head
@@ -46,6 +47,46 @@ class LostCharge:
     rank_loss: Decimal | None = None
     """Privacy loss of the record-to-rank assignment; None where it is unbounded or unknown."""
     delta: Decimal = Decimal(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """A release that an aggregator shows this owner took part in."""
+
+    aggregator: str
+    plan: Plan
+    """The plan that this owner accepted."""
+    proved: bool
+    """Whether this owner's own signature under its consent was recognised."""
+    masking_asked: bool
+    """Whether the aggregator asked for a fragment; only then can the charge have been spent."""
+    sealed: bool
+    """Whether the owner reported a sealed fragment: then it was spent."""
+
+    @property
+    def may_be_spent(self) -> bool:
+        """Whether the charge can have been spent."""
+        return self.masking_asked or self.sealed
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What identifies its charge in the ledger: aggregator, release, plan digest."""
+        return self.aggregator, self.plan.release, self.plan.digest
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What one aggregator shows."""
+
+    aggregator: str
+    newest: Head | None
+    """The newest head that it keeps; None if it has none."""
+    proved: bool
+    """Whether this owner's own signature under that head was recognised."""
+    places: tuple[Head, ...]
+    """Every head that it has of this owner."""
+    releases: tuple[Recalled, ...]
+    """Every release whose plan this owner accepted."""
 
 
 def acknowledged(entries: Iterable[Entry]) -> frozenset[Head]:

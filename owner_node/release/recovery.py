@@ -17,7 +17,7 @@ from common.model.privacy import total_or_unbounded
 from common.model.task import Assignment
 from owner_node.config import OwnerConfig
 from owner_node.ledger.entry import CHARGES, EXACT, Entry, EntryKind, recovered_name, text
-from owner_node.ledger.losses import LostCharge, acknowledged
+from owner_node.ledger.losses import LostCharge, Recalled, Shown, acknowledged
 from owner_node.release.records import Records
 from owner_node.state.chain import GENESIS, Head
 from owner_node.state.database import Transaction
@@ -34,46 +34,6 @@ class StatedCharge(NamedTuple):
     """Sum of the charges."""
     delta: Decimal = Decimal(0)
     """Sum of their δ; synthetic tables can have some."""
-
-
-@dataclass(frozen=True, slots=True)
-class Recalled:
-    """A release that an aggregator shows this owner took part in."""
-
-    aggregator: str
-    plan: Plan
-    """The plan that this owner accepted."""
-    proved: bool
-    """Whether this owner's own signature under its consent was recognised."""
-    masking_asked: bool
-    """Whether the aggregator asked for a fragment; only then can the charge have been spent."""
-    sealed: bool
-    """Whether the owner reported a sealed fragment: then it was spent."""
-
-    @property
-    def may_be_spent(self) -> bool:
-        """Whether the charge can have been spent."""
-        return self.masking_asked or self.sealed
-
-    @property
-    def key(self) -> tuple[str, str, str]:
-        """What identifies its charge in the ledger: aggregator, release, plan digest."""
-        return self.aggregator, self.plan.release, self.plan.digest
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """What one aggregator shows."""
-
-    aggregator: str
-    newest: Head | None
-    """The newest head that it keeps; None if it has none."""
-    proved: bool
-    """Whether this owner's own signature under that head was recognised."""
-    places: tuple[Head, ...]
-    """Every head that it has of this owner."""
-    releases: tuple[Recalled, ...]
-    """Every release whose plan this owner accepted."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ import pytest
 from common.errors import BalanceError, IntegrityError, RefusedError
 from common.model.plan import Linking, Plan
 from owner_node.config.policy import PolicyConfig
-from owner_node.release.recovery import LOST, Recalled, Recovery, Shown, StatedCharge, assess, carry_out
+from owner_node.ledger.losses import Recalled, Shown
+from owner_node.release.recovery import LOST, Recovery, StatedCharge, assess, carry_out
 from owner_node.state.chain import Head
 from owner_node.state.session import SessionEvent, SessionState
 from tests.fakes.offering import Offering
