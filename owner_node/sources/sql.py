@@ -85,6 +85,7 @@ class DuckDb(DefaultDialect):
 
 registry.register(DUCKDB, __name__, DuckDb.__name__)
 
+
 class SqlReader(Reader):
     """The result of a query."""
 

@@ -123,6 +123,14 @@ def test_a_file_that_is_there_stays(tmp_path, capsys):
     capsys.readouterr()
 
 
+@pytest.mark.parametrize(("name", "problem"), [("release.csv", "ends with none of"), ("there.sav", "exists")])
+def test_a_file_is_refused_before_the_release_is_read(tmp_path, capsys, name, problem):
+    """Nobody waits for a verification to hear that the file cannot be written."""
+    (tmp_path / "there.sav").touch()
+    assert export(tmp_path / "no release", tmp_path / name) == 2
+    assert problem in capsys.readouterr().out
+
+
 def test_a_folder_that_is_not_there_is_named(tmp_path, capsys):
     """What the file system refuses is an error of the call, with the path."""
     assert export(published(tmp_path, ATTRIBUTES[2]), tmp_path / "absent" / "release.sav") == 2
