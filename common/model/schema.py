@@ -421,7 +421,7 @@ class Attribute(Document):
     slot: int = NO_SLOT
     """The number of the event whose value it has; 0 for the number of events (`common.model.events`)."""
     is_optional: bool = False
-    """Whether an event can lack this value, which is then as that of persons with fewer events."""
+    """True if an event can lack this value, which is then as that of persons with fewer events."""
     derivation: Derivation | None = None
     """The public table by which its values are derived from released ones of another attribute; None where it
     is masked or counted."""

@@ -57,32 +57,32 @@ class Recalled:
     plan: Plan
     """The plan that this owner accepted."""
     proved: bool
-    """Whether this owner's own signature under its consent was recognised."""
+    """True if this owner's own signature under its consent was recognised."""
     masking_asked: bool
-    """Whether the aggregator asked for a fragment; only then can the charge have been spent."""
+    """True if the aggregator asked for a fragment; only then can the charge have been spent."""
     sealed: bool
-    """Whether the owner reported a sealed fragment: then it was spent."""
+    """True if the owner reported a sealed fragment: then it was spent."""
 
     @property
     def may_be_spent(self) -> bool:
-        """Whether the charge can have been spent."""
+        """True if the charge can have been spent."""
         return self.masking_asked or self.sealed
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What identifies its charge in the ledger: aggregator, release, plan digest."""
+        """The key of its charge in the ledger: aggregator, release, plan digest."""
         return self.aggregator, self.plan.release, self.plan.digest
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What one aggregator shows."""
+    """The heads and releases that one aggregator shows."""
 
     aggregator: str
     newest: Head | None
     """The newest head that it keeps; None if it has none."""
     proved: bool
-    """Whether this owner's own signature under that head was recognised."""
+    """True if this owner's own signature under that head was recognised."""
     places: tuple[Head, ...]
     """Every head that it has of this owner."""
     releases: tuple[Recalled, ...]
