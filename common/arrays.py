@@ -22,15 +22,17 @@ def sortable(tokens: TokenArray) -> SortableArray:
     return np.ascontiguousarray(tokens).view(f"S{tokens.shape[1]}").ravel()
 
 
-def order_of(keys: NDArray[np.uint64]) -> Int64Array:
+def order_of(keys: NDArray[np.uint64] | Int64Array) -> Int64Array:
     """Return the order of records by their keys, equal ones by their positions, shape (n_records,)."""
-    return _stable_order(keys, keys)
+    order, upper, is_whole = _order_by_upper_bits(keys)
+    return order if is_whole else _ordered_further(order, upper, keys)
 
 
 def token_order(tokens: TokenArray) -> Int64Array:
     """Return the same by tokens, shape (n_records, 16)."""
     first_half = np.ascontiguousarray(tokens).view(">u8")[:, 0].astype(np.uint64)
-    return _stable_order(first_half, sortable(tokens))
+    order, upper, _ = _order_by_upper_bits(first_half)
+    return _ordered_further(order, upper, sortable(tokens))
 
 
 def random_order(n_records: int) -> Int64Array:
@@ -39,34 +41,42 @@ def random_order(n_records: int) -> Int64Array:
     The records are sorted by random keys of 64 bits. Records with equal keys are put into a random order of
     their own, as if their keys went on. So every order has exactly the same probability.
     """
-    order, alike, keys = _order_by_upper_bits(np.frombuffer(os.urandom(8 * n_records), dtype=np.uint64))
+    order, upper, _ = _order_by_upper_bits(np.frombuffer(os.urandom(8 * n_records), dtype=np.uint64))
+    alike = _alike(upper)
     if alike.size:
-        order[alike] = order[alike[np.lexsort((random_order(len(alike)), keys[alike]))]]
+        order[alike] = order[alike[np.lexsort((random_order(len(alike)), upper[alike]))]]
     return order
 
 
-def _stable_order(keys: NDArray[np.uint64], whole: NDArray[Any]) -> Int64Array:
-    """Return the stable order by `whole`, of which `keys` are the first 64 bits."""
-    order, alike, _ = _order_by_upper_bits(keys)
+def _order_by_upper_bits(
+    keys: NDArray[np.uint64] | Int64Array,
+) -> tuple[Int64Array, NDArray[np.uint64], bool]:
+    """Sort keys together with the positions of their records, which take the place of the lowest bits.
+
+    Sorting numbers takes a third of the time of sorting positions. Bits that no key uses make room.
+
+    Returns:
+        The stable order by the upper bits, these bits in it, and whether they are the whole keys.
+    """
+    bits = np.uint64(max(len(keys) - 1, 0).bit_length())
+    least, largest = int(keys.min(initial=0)), int(keys.max(initial=0))
+    unused = np.uint64(64 - (largest - least).bit_length())
+    packed = keys.astype(np.uint64) - np.uint64(least % 2**64) << unused
+    packed = packed >> bits << bits | np.arange(len(keys), dtype=np.uint64)
+    packed.sort()
+    order = (packed & ((np.uint64(1) << bits) - np.uint64(1))).astype(np.int64)
+    return order, packed >> bits, bool(unused >= bits)
+
+
+def _ordered_further(order: Int64Array, upper: NDArray[np.uint64], whole: NDArray[Any]) -> Int64Array:
+    """Put records whose upper bits are alike into the stable order of the whole keys, in place."""
+    alike = _alike(upper)
     among = order[alike]
     order[alike] = among[np.argsort(whole[among], kind="stable")]
     return order
 
 
-def _order_by_upper_bits(
-    keys: NDArray[np.uint64],
-) -> tuple[Int64Array, NDArray[np.intp], NDArray[np.uint64]]:
-    """Sort keys whose lower bits give way to the number of the record.
-
-    Sorting numbers takes a third of the time of sorting positions.
-
-    Returns:
-        The stable order, the places in it whose keys equal those of a neighbour, and the sorted keys.
-    """
-    bits = np.uint64(max(len(keys) - 1, 0).bit_length())
-    keys = keys >> bits << bits | np.arange(len(keys), dtype=np.uint64)
-    keys.sort()
-    order = (keys & ((np.uint64(1) << bits) - np.uint64(1))).astype(np.int64)
-    keys >>= bits
-    equal = keys[1:] == keys[:-1]
-    return order, np.flatnonzero(np.append(equal, False) | np.append(False, equal)), keys
+def _alike(ascending: NDArray[np.uint64]) -> NDArray[np.intp]:
+    """Return the places of the keys that equal a neighbour."""
+    equal = ascending[1:] == ascending[:-1]
+    return np.flatnonzero(np.append(equal, False) | np.append(False, equal))

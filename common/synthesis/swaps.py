@@ -39,14 +39,16 @@ References:
     algorithms". Morozov 1966 (when to stop: the discrepancy principle).
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from common.arrays import BoolArray, Int64Array
+from common.arrays import BoolArray, Int64Array, order_of
 from common.check import Check, unchecked
 from common.errors import UsageError
 from common.synthesis.binning import Attributes, Excluded, possible_record
@@ -58,6 +60,9 @@ REPAIRING = 200
 """Most sweeps with which records that break a rule are repaired."""
 _WEIGHTS, _EXPLAINED_WEIGHT = 2**12, 8
 _BEST = 8
+_BLOCK = 2**15
+"""Couples for which something is computed at once. Arrays of this size stay in the processor's cache; the
+system would take back the memory of larger ones after every operation."""
 _MOST_UNEXPLAINED = 3
 """Of a single table: noise alone leaves more than 1 in half of them."""
 _LARGEST_TARGET = 2**23
@@ -222,19 +227,18 @@ class _Records:
         if half == 0:
             return
         shift = stream.number_below(half)
-        first, second = records[:half], np.roll(records[half : 2 * half], -shift)
-        differ = column[first] != column[second]
-        couples = _Couples(first[differ], second[differ])
-        repaired = self._repaired(attribute, couples)
+        couples = _Couples(records[:half], np.roll(records[half : 2 * half], -shift))
+        couples = couples.take(np.flatnonzero(couples.differ(column)))
+        repaired = couples.in_blocks(lambda block: self._repaired(attribute, block))
         if repaired.any():
             self._swap(attribute, couples.take(np.flatnonzero(repaired > 0)))
             couples = couples.take(np.flatnonzero(repaired == 0))
         if repairs_only or couples.size == 0:
             return
-        change = self._change(attribute, couples)
+        change = couples.in_blocks(lambda block: self._change(attribute, block))
         good = np.flatnonzero(change < 0)
         if good.size and stream.number_below(2):
-            good = good[np.argsort(change[good], kind="stable")[: max(good.size // _BEST, 1)]]
+            good = good[order_of(change[good])[: max(good.size // _BEST, 1)]]
         chosen = couples.take(good)
         number = self._best_number(attribute, chosen, -int(change[good].sum()))
         if number < chosen.size:
@@ -263,12 +267,14 @@ class _Records:
     def _moved(self, attribute: int, partner: int, couples: "_Couples") -> Int64Array:
         """Return what all swaps together add to a table, `(n_bins, n_bins)`, the partner's second."""
         shape = self._sizes[attribute], self._sizes[partner]
-        own, others = (self.columns[attribute][each].astype(np.int64) * shape[1] for each in couples)
-        first, second = (self.columns[partner][each] for each in couples)
-        size = shape[0] * shape[1]
-        added = np.bincount(others + first, minlength=size) + np.bincount(own + second, minlength=size)
-        removed = np.bincount(own + first, minlength=size) + np.bincount(others + second, minlength=size)
-        return (added - removed).reshape(shape)
+        moved = np.zeros(shape[0] * shape[1], dtype=np.int64)
+        for block in couples.blocks():
+            own, others = (self.columns[attribute][each].astype(np.int64) * shape[1] for each in block)
+            first, second = (self.columns[partner][each] for each in block)
+            for added, removed in ((others + first, own + first), (own + second, others + second)):
+                moved += np.bincount(added, minlength=moved.size)
+                moved -= np.bincount(removed, minlength=moved.size)
+        return moved.reshape(shape)
 
     def _best_number(self, attribute: int, couples: "_Couples", gain: int) -> int:
         """Return how many of the couples lower the loss most if they swap; all together gain Σ -Δ."""
@@ -276,9 +282,7 @@ class _Records:
         for partner in self._partners[attribute]:
             pair = (min(attribute, partner), max(attribute, partner))
             moved = self._moved(attribute, partner, couples)
-            differ = np.count_nonzero(
-                self.columns[partner][couples.first] != self.columns[partner][couples.second]
-            )
+            differ = np.count_nonzero(couples.differ(self.columns[partner]))
             together += self._weight[pair] * (int((moved**2).sum()) - 4 * int(differ))
         if together <= 0:
             return couples.size
@@ -344,3 +348,16 @@ class _Couples:
     def take(self, chosen: Int64Array) -> "_Couples":
         """Return some of them."""
         return _Couples(self.first[chosen], self.second[chosen])
+
+    def blocks(self) -> Iterator["_Couples"]:
+        """Yield all of them in blocks, at least one."""
+        for start in range(0, max(self.size, 1), _BLOCK):
+            yield _Couples(self.first[start : start + _BLOCK], self.second[start : start + _BLOCK])
+
+    def in_blocks(self, function: Callable[["_Couples"], NDArray[Any]]) -> NDArray[Any]:
+        """Return what a function returns of all of them, `(n_couples,)`."""
+        return np.concatenate([function(block) for block in self.blocks()])
+
+    def differ(self, column: Int64Array) -> BoolArray:
+        """Return which of them have different values in a column, `(n_couples,)`."""
+        return self.in_blocks(lambda block: column[block.first] != column[block.second])
