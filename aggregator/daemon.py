@@ -131,7 +131,7 @@ class AggregatorDaemon:
         self._stack.push_async_callback(conductor.stop)
         conductor.resume()
         self._tell_people(conductor, journal, credentials)
-        uploads = Uploads(conductor, intake, credentials, time.time)
+        uploads = Uploads(conductor, intake, credentials, time.time, presence.turns)
         enrolment = Enrolment(journal.db, journal.operators, utc_now)
         service = self._owner_service(conductor, journal, presence, intake, uploads, credentials, enrolment)
         self.address = await self._listen(service, credentials)
@@ -235,7 +235,7 @@ class AggregatorDaemon:
             journal=journal,
             presence=presence,
             statements=statements,
-            answers=Answers(statements, intake, journal, conductor.release),
+            answers=Answers(statements, intake, journal, conductor.release, presence.turns),
             uploads=uploads,
             enrolment=enrolment,
             renewals=renewals,

@@ -24,7 +24,7 @@ from aggregator.ca.renewal import Renewals
 from aggregator.drive.conductor import Conductor
 from aggregator.drive.deadlines import elapsed
 from aggregator.drive.messages import fit_into_message, work_message
-from aggregator.drive.presence import LoopTurns, OwnerPresence, wait
+from aggregator.drive.presence import OwnerPresence, wait
 from aggregator.protocol.release import Release
 from aggregator.protocol.states import ENDS, State
 from aggregator.store.journal import Journal, KnownOwner
@@ -89,7 +89,7 @@ class OwnerService(OwnerServiceServicer):
         self._trust_domain = trust_domain
         self._clock = clock
         self._closing = False
-        self._turns, self._rates = LoopTurns(), Rates(elapsed)
+        self._turns, self._rates = presence.turns, Rates(elapsed)
 
     def close(self) -> None:
         """End all pending polls; owners call again when the aggregator is back."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from aggregator.api.answers import TOKEN_BYTES, check_plan, most_linked
 from aggregator.drive.conductor import Conductor
+from aggregator.drive.presence import LoopTurns
 from aggregator.drive.stages import fragment_check
 from aggregator.protocol.events import Received
 from aggregator.protocol.release import Release
@@ -64,7 +65,9 @@ class Uploads:
         intake: Intake,
         signer: SignerSource,
         clock: Callable[[], float],
+        turns: LoopTurns,
     ) -> None:
+        self._turns = turns
         self._conductor = conductor
         self._intake = intake
         self._signer = signer
@@ -148,7 +151,7 @@ class Uploads:
     async def _received(self, release: Release, owner: str, blob: Blob, check: "_Check") -> None:
         """Record the receipt of a complete fragment. An unusable one ends the release: it never changes."""
         try:
-            await asyncio.to_thread(check.finish)
+            await self._turns.in_thread(check.finish)
         except IntegrityError as error:
             if not self._conductor.release(release.id).ended:
                 self._conductor.fail(release.id, error, owner)

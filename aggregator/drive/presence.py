@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any, TypeVar
 
 from common.progress import StepEstimate
 
@@ -36,6 +37,9 @@ async def wait(ticket: asyncio.Event, seconds: float | None) -> bool:
     return True
 
 
+_T = TypeVar("_T")
+
+
 class LoopTurns:
     """Lets one of many tasks continue per pass of the event loop.
 
@@ -51,6 +55,12 @@ class LoopTurns:
         async with self._one:
             await asyncio.sleep(0)
 
+    async def in_thread(self, function: Callable[..., _T], *arguments: Any) -> _T:
+        """Call a function in a thread, then wait for a turn: calls for many owners return at once."""
+        result = await asyncio.to_thread(function, *arguments)
+        await self.take()
+        return result
+
 
 GRACE_SECONDS = 30
 """An owner counts as connected for so long after its last call: it polls again at once."""
@@ -61,6 +71,8 @@ class OwnerPresence:
 
     def __init__(self, clock: Callable[[], float], elapsed: Callable[[], float]) -> None:
         self._clock, self._elapsed = clock, elapsed
+        self.turns = LoopTurns()
+        """For the calls of all owners."""
         self._held: dict[str, int] = {}
         self._heard: dict[str, float] = {}
         self._until: dict[str, float] = {}

@@ -1,10 +1,13 @@
 """Who counts as connected, and waking those who wait."""
 
 import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 
 import pytest
 
-from aggregator.drive.presence import GRACE_SECONDS, OwnerPresence, Signal, wait
+from aggregator.drive.presence import GRACE_SECONDS, LoopTurns, OwnerPresence, Signal, wait
 
 
 class Clock:
@@ -90,3 +93,29 @@ async def test_everyone_who_waits_is_woken():
     await asyncio.wait(waiting, timeout=0)
     presence.wake_all()
     assert await asyncio.gather(*waiting) == [True, True, True]
+
+
+async def test_calls_that_return_from_threads_at_once_take_turns():
+    """Between two of them the event loop answers others, as `aggregator status`."""
+    turns, gate, log = LoopTurns(), threading.Event(), []
+    pool = ThreadPoolExecutor()
+    asyncio.get_running_loop().set_default_executor(pool)
+
+    async def owner() -> None:
+        await turns.in_thread(gate.wait)
+        log.append("owner")
+
+    async def operator() -> None:
+        while log.count("owner") < 4:
+            log.append("operator")
+            await asyncio.sleep(0)
+
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(4):
+            tasks.create_task(owner())
+        # All threads end while the loop does nothing else, as in a step that takes long.
+        await asyncio.sleep(0)
+        gate.set()
+        pool.shutdown()
+        tasks.create_task(operator())
+    assert ("owner", "owner") not in set(pairwise(log))
