@@ -50,6 +50,8 @@ def data_pieces(path: Path, plan: Plan, n_records: int) -> Iterator[pa.Table]:
     try:
         if path.name == PARQUET_FILE:
             check_footer(path, plan, n_records)
+            with open_parquet(path) as file:
+                check_sizes(path, file.metadata, label_bytes(plan.columns))
             pieces = parquet_pieces(path)
         else:
             pieces = _csv_pieces(path, plan)
@@ -65,13 +67,13 @@ def data_pieces(path: Path, plan: Plan, n_records: int) -> Iterator[pa.Table]:
 
 
 def check_footer(path: Path, plan: Plan, n_records: int) -> pa.Schema:
-    """Check what a Parquet file states: a small file can unpack to any size, so no page is unpacked before.
+    """Check the columns and the number of records that a Parquet file states.
 
     Returns:
         The schema of the file.
 
     Raises:
-        IntegrityError: If it has other columns, another number of records, or impossible sizes.
+        IntegrityError: If it has other columns or another number of records.
     """
     expected = release_schema(plan)
     try:
@@ -80,7 +82,6 @@ def check_footer(path: Path, plan: Plan, n_records: int) -> pa.Schema:
         if (schema.names, schema.types) != (expected.names, expected.types):
             raise IntegrityError(f"the columns of {path.name} are not those of the plan")
         _check_count(path, metadata.num_rows, n_records)
-        check_sizes(path, metadata, label_bytes(plan.columns))
     except (pa.ArrowException, OSError, ValueError) as problem:
         raise IntegrityError(f"{path.name} cannot be read ({type(problem).__name__})") from None
     return schema
@@ -143,7 +144,10 @@ def label_bytes(attributes: Sequence[Attribute]) -> dict[str, int]:
 
 
 def check_sizes(path: Path, metadata: pq.FileMetaData, text_bytes: Mapping[str, int]) -> None:
-    """Check that the columns have as many values as rows, in no more bytes than these can take."""
+    """Check that the columns have as many values as rows, in no more bytes than these can take.
+
+    A small file can unpack to any size, so this comes before any page is unpacked.
+    """
     with path.open("rb") as stream:
         if not _are_plausible(stream, metadata, text_bytes):
             raise IntegrityError(f"{path.name} states numbers or sizes that such columns do not have")
