@@ -235,7 +235,7 @@ class AggregatorDaemon:
             journal=journal,
             presence=presence,
             statements=statements,
-            answers=Answers(statements, intake, journal, conductor.release, presence.turns),
+            answers=Answers(statements, intake, journal, conductor.release),
             uploads=uploads,
             enrolment=enrolment,
             renewals=renewals,

@@ -1,6 +1,7 @@
 """The array types that both sides hand to each other."""
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,15 +25,14 @@ def sortable(tokens: TokenArray) -> SortableArray:
 
 def order_of(keys: NDArray[np.uint64] | Int64Array) -> Int64Array:
     """Return the order of records by their keys, equal ones by their positions, shape (n_records,)."""
-    order, upper, is_whole = _order_by_upper_bits(keys)
-    return order if is_whole else _ordered_further(order, upper, keys)
+    units = (keys - keys.min(initial=0)).view(np.uint64)
+    return _order_of(units, lambda alike: keys[alike], is_whole=True)
 
 
 def token_order(tokens: TokenArray) -> Int64Array:
     """Return the same by tokens, shape (n_records, 16)."""
     first_half = np.ascontiguousarray(tokens).view(">u8")[:, 0].astype(np.uint64)
-    order, upper, _ = _order_by_upper_bits(first_half)
-    return _ordered_further(order, upper, sortable(tokens))
+    return _order_of(first_half, lambda alike: sortable(tokens[alike]))
 
 
 def random_order(n_records: int) -> Int64Array:
@@ -41,42 +41,28 @@ def random_order(n_records: int) -> Int64Array:
     The records are sorted by random keys of 64 bits. Records with equal keys are put into a random order of
     their own, as if their keys went on. So every order has exactly the same probability.
     """
-    order, upper, _ = _order_by_upper_bits(np.frombuffer(os.urandom(8 * n_records), dtype=np.uint64))
-    alike = _alike(upper)
-    if alike.size:
-        order[alike] = order[alike[np.lexsort((random_order(len(alike)), upper[alike]))]]
-    return order
+    keys = np.frombuffer(bytearray(os.urandom(8 * n_records)), dtype=np.uint64)
+    return _order_of(keys, lambda alike: random_order(len(alike)))
 
 
-def _order_by_upper_bits(
-    keys: NDArray[np.uint64] | Int64Array,
-) -> tuple[Int64Array, NDArray[np.uint64], bool]:
-    """Sort keys together with the positions of their records, which take the place of the lowest bits.
+def _order_of(
+    keys: NDArray[np.uint64], ties: Callable[[Int64Array], NDArray[Any]], *, is_whole: bool = False
+) -> Int64Array:
+    """Return the order of keys, which are overwritten: positions of records replace their lower bits.
 
-    Sorting numbers takes a third of the time of sorting positions. Bits that no key uses make room.
-
-    Returns:
-        The stable order by the upper bits, these bits in it, and whether they are the whole keys.
+    Sorting numbers takes a third of the time of sorting positions. Records whose upper bits are alike are put
+    into the order of `ties`, which takes them. Whole keys need none if all their bits have room.
     """
-    bits = np.uint64(max(len(keys) - 1, 0).bit_length())
-    least, largest = int(keys.min(initial=0)), int(keys.max(initial=0))
-    unused = np.uint64(64 - (largest - least).bit_length())
-    packed = keys.astype(np.uint64) - np.uint64(least % 2**64) << unused
-    packed = packed >> bits << bits | np.arange(len(keys), dtype=np.uint64)
-    packed.sort()
-    order = (packed & ((np.uint64(1) << bits) - np.uint64(1))).astype(np.int64)
-    return order, packed >> bits, bool(unused >= bits)
-
-
-def _ordered_further(order: Int64Array, upper: NDArray[np.uint64], whole: NDArray[Any]) -> Int64Array:
-    """Put records whose upper bits are alike into the stable order of the whole keys, in place."""
-    alike = _alike(upper)
-    among = order[alike]
-    order[alike] = among[np.argsort(whole[among], kind="stable")]
+    bits, unused = max(len(keys) - 1, 0).bit_length(), 64 - int(keys.max(initial=0)).bit_length()
+    lower = np.uint64((1 << bits) - 1)
+    keys <<= np.uint64(unused)
+    keys &= ~lower
+    keys |= np.arange(len(keys), dtype=np.uint64)
+    keys.sort()
+    order = (keys & lower).astype(np.int64)
+    keys &= ~lower
+    equal = keys[1:] == keys[:-1]
+    if np.any(equal) and not (is_whole and unused >= bits):
+        places = np.flatnonzero(np.append(equal, False) | np.append(False, equal))
+        order[places] = order[places[np.lexsort((ties(order[places]), keys[places]))]]
     return order
-
-
-def _alike(ascending: NDArray[np.uint64]) -> NDArray[np.intp]:
-    """Return the places of the keys that equal a neighbour."""
-    equal = ascending[1:] == ascending[:-1]
-    return np.flatnonzero(np.append(equal, False) | np.append(False, equal))

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from datetime import datetime
 
 from aggregator.api.statements import Statements
-from aggregator.drive.presence import LoopTurns
 from aggregator.drive.stages import product_of
 from aggregator.protocol.events import (
     Acknowledged,
@@ -46,14 +45,8 @@ class Answers:
     """Turns answers into events."""
 
     def __init__(
-        self,
-        statements: Statements,
-        intake: Intake,
-        journal: Journal,
-        releases: Callable[[str], Release],
-        turns: LoopTurns,
+        self, statements: Statements, intake: Intake, journal: Journal, releases: Callable[[str], Release]
     ) -> None:
-        self._turns = turns
         self._statements = statements
         self._intake = intake
         self._journal = journal
@@ -148,7 +141,7 @@ class Answers:
         if plan.linking.tokens and known is None:
             size = answer.tokens_size if plan.passes else TOKEN_BYTES * answer.n_records
             blob = Blob(release.id, owner, BlobKind.TOKENS, answer.tokens_digest, size)
-            if not await self._turns.in_thread(self._intake.verify, blob):
+            if not await asyncio.to_thread(self._intake.verify, blob):
                 raise ProtocolError("the token list has not arrived", "upload it, then answer")
         return event
 
@@ -186,7 +179,7 @@ class Answers:
             datetime.fromisoformat(release.the_plan().created),
         )  # fmt: skip
         blob = Blob(release.id, owner, BlobKind(stated.kind), stated.parcel_digest, stated.size)
-        if not await self._turns.in_thread(self._intake.verify, blob):
+        if not await asyncio.to_thread(self._intake.verify, blob):
             raise ProtocolError("what others need has not arrived", "upload it, then answer")
         event = kind(
             at=at,
@@ -254,9 +247,7 @@ class Answers:
                 _COMPATIBLE,
             )
         assignment = plan.assignment_of(owner)
-        if answer.size > await self._turns.in_thread(
-            product_of(plan).most_bytes, assignment, answer.n_records
-        ):
+        if answer.size > await asyncio.to_thread(product_of(plan).most_bytes, assignment, answer.n_records):
             raise ProtocolError(
                 f"a fragment of {answer.size} bytes is too large for its records", _COMPATIBLE
             )

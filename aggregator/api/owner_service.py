@@ -199,6 +199,7 @@ class OwnerService(OwnerServiceServicer):
                 fault = ProtocolError(f"owner {owner}: {error.message}", error.hint, error.details)
                 self._conductor.fail(release.id, fault, owner)
             raise
+        await self._turns.take()
         self._conductor.record(release.id, event)
         return wire.AnswerResponse()
 

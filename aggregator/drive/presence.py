@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 from common.progress import StepEstimate
 
@@ -37,9 +37,6 @@ async def wait(ticket: asyncio.Event, seconds: float | None) -> bool:
     return True
 
 
-_T = TypeVar("_T")
-
-
 class LoopTurns:
     """Lets one of many tasks continue per pass of the event loop.
 
@@ -55,11 +52,10 @@ class LoopTurns:
         async with self._one:
             await asyncio.sleep(0)
 
-    async def in_thread(self, function: Callable[..., _T], *arguments: Any) -> _T:
+    async def in_thread(self, function: Callable[[], Any]) -> None:
         """Call a function in a thread, then wait for a turn: calls for many owners return at once."""
-        result = await asyncio.to_thread(function, *arguments)
+        await asyncio.to_thread(function)
         await self.take()
-        return result
 
 
 GRACE_SECONDS = 30

@@ -67,10 +67,7 @@ def data_pieces(path: Path, plan: Plan, n_records: int) -> Iterator[pa.Table]:
 
 
 def check_footer(path: Path, plan: Plan, n_records: int) -> pa.Schema:
-    """Check the columns and the number of records that a Parquet file states.
-
-    Returns:
-        The schema of the file.
+    """Return the schema of a Parquet file that states the columns and the number of records it has to have.
 
     Raises:
         IntegrityError: If it has other columns or another number of records.
@@ -144,10 +141,7 @@ def label_bytes(attributes: Sequence[Attribute]) -> dict[str, int]:
 
 
 def check_sizes(path: Path, metadata: pq.FileMetaData, text_bytes: Mapping[str, int]) -> None:
-    """Check that the columns have as many values as rows, in no more bytes than these can take.
-
-    A small file can unpack to any size, so this comes before any page is unpacked.
-    """
+    """Check, before pages are unpacked, that columns have as many values as rows, of a plausible size."""
     with path.open("rb") as stream:
         if not _are_plausible(stream, metadata, text_bytes):
             raise IntegrityError(f"{path.name} states numbers or sizes that such columns do not have")

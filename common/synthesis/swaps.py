@@ -46,7 +46,6 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from common.arrays import BoolArray, Int64Array, order_of
 from common.check import Check, unchecked
@@ -61,8 +60,9 @@ REPAIRING = 200
 _WEIGHTS, _EXPLAINED_WEIGHT = 2**12, 8
 _BEST = 8
 _BLOCK = 2**15
-"""Couples for which something is computed at once. Arrays of this size stay in the processor's cache; the
-system would take back the memory of larger ones after every operation."""
+"""Couples for which something is computed at once: larger arrays leave the processor's cache."""
+Couples = Int64Array
+"""Records in pairs, `(2, n_couples)`: of the first half of all records, and of the second."""
 _MOST_UNEXPLAINED = 3
 """Of a single table: noise alone leaves more than 1 in half of them."""
 _LARGEST_TARGET = 2**23
@@ -227,27 +227,28 @@ class _Records:
         if half == 0:
             return
         shift = stream.number_below(half)
-        couples = _Couples(records[:half], np.roll(records[half : 2 * half], -shift))
-        couples = couples.take(np.flatnonzero(couples.differ(column)))
-        repaired = couples.in_blocks(lambda block: self._repaired(attribute, block))
+        couples = np.stack([records[:half], np.roll(records[half : 2 * half], -shift)])
+        differ = _in_blocks(couples, lambda block: np.not_equal(*column[block]))
+        couples = couples.compress(differ, axis=1)
+        repaired = _in_blocks(couples, lambda block: self._repaired(attribute, block))
         if repaired.any():
-            self._swap(attribute, couples.take(np.flatnonzero(repaired > 0)))
-            couples = couples.take(np.flatnonzero(repaired == 0))
+            self._swap(attribute, couples.compress(repaired > 0, axis=1))
+            couples = couples.compress(repaired == 0, axis=1)
         if repairs_only or couples.size == 0:
             return
-        change = couples.in_blocks(lambda block: self._change(attribute, block))
+        change = _in_blocks(couples, lambda block: self._change(attribute, block))
         good = np.flatnonzero(change < 0)
         if good.size and stream.number_below(2):
             good = good[order_of(change[good])[: max(good.size // _BEST, 1)]]
-        chosen = couples.take(good)
+        chosen = couples.take(good, axis=1)
         number = self._best_number(attribute, chosen, -int(change[good].sum()))
-        if number < chosen.size:
-            chosen = chosen.take(stream.order(chosen.size)[:number])
+        if number < len(chosen[0]):
+            chosen = chosen.take(stream.order(len(chosen[0]))[:number], axis=1)
         self._swap(attribute, chosen)
 
-    def _change(self, attribute: int, couples: "_Couples") -> Int64Array:
+    def _change(self, attribute: int, couples: Couples) -> Int64Array:
         """Return what the swap of each couple alone adds to the loss, `(n_couples,)`."""
-        change = np.zeros(couples.size, dtype=np.int64)
+        change = np.zeros(len(couples[0]), dtype=np.int64)
         own, others = (self.columns[attribute][each].astype(np.int64) for each in couples)
         for partner in self._partners[attribute]:
             n_bins, slope, weight = self._sizes[partner], *self._slope(attribute, partner)
@@ -264,11 +265,11 @@ class _Records:
         residual, weight = self._residual[pair], self._weight[pair]
         return 2 * weight * (residual if attribute < partner else residual.T).ravel(), weight
 
-    def _moved(self, attribute: int, partner: int, couples: "_Couples") -> Int64Array:
+    def _moved(self, attribute: int, partner: int, couples: Couples) -> Int64Array:
         """Return what all swaps together add to a table, `(n_bins, n_bins)`, the partner's second."""
         shape = self._sizes[attribute], self._sizes[partner]
         moved = np.zeros(shape[0] * shape[1], dtype=np.int64)
-        for block in couples.blocks():
+        for block in _blocks(couples):
             own, others = (self.columns[attribute][each].astype(np.int64) * shape[1] for each in block)
             first, second = (self.columns[partner][each] for each in block)
             for added, removed in ((others + first, own + first), (own + second, others + second)):
@@ -276,19 +277,20 @@ class _Records:
                 moved -= np.bincount(removed, minlength=moved.size)
         return moved.reshape(shape)
 
-    def _best_number(self, attribute: int, couples: "_Couples", gain: int) -> int:
+    def _best_number(self, attribute: int, couples: Couples, gain: int) -> int:
         """Return how many of the couples lower the loss most if they swap; all together gain Σ -Δ."""
         together = 0
         for partner in self._partners[attribute]:
             pair = (min(attribute, partner), max(attribute, partner))
             moved = self._moved(attribute, partner, couples)
-            differ = np.count_nonzero(couples.differ(self.columns[partner]))
+            column = self.columns[partner]
+            differ = sum(np.count_nonzero(np.not_equal(*column[block])) for block in _blocks(couples))
             together += self._weight[pair] * (int((moved**2).sum()) - 4 * int(differ))
         if together <= 0:
-            return couples.size
-        return min(max(gain * couples.size // (2 * together), 1), couples.size)
+            return len(couples[0])
+        return min(max(gain * len(couples[0]) // (2 * together), 1), len(couples[0]))
 
-    def _swap(self, attribute: int, couples: "_Couples") -> None:
+    def _swap(self, attribute: int, couples: Couples) -> None:
         for partner in self._partners[attribute]:
             moved = self._moved(attribute, partner, couples)
             if attribute < partner:
@@ -296,11 +298,11 @@ class _Records:
             else:
                 self._residual[partner, attribute] += moved.T
         column = self.columns[attribute]
-        column[couples.first], column[couples.second] = column[couples.second], column[couples.first]
+        column[couples] = column[couples[::-1]]
 
-    def _repaired(self, attribute: int, couples: "_Couples") -> Int64Array:
+    def _repaired(self, attribute: int, couples: Couples) -> Int64Array:
         """Return how many broken rules fewer there are after each swap; negative: more, `(n_couples,)`."""
-        repaired = np.zeros(couples.size, dtype=np.int64)
+        repaired = np.zeros(len(couples[0]), dtype=np.int64)
         for rule in self._rules:
             if attribute in rule:
                 own, others = (rule[attribute][self.columns[attribute][each]] for each in couples)
@@ -328,36 +330,12 @@ class _Records:
             column[breaking] = column[copied]
 
 
-@dataclass(frozen=True, slots=True)
-class _Couples:
-    """Records in pairs."""
+def _blocks(couples: Couples) -> Iterator[Couples]:
+    """Yield couples in blocks, at least one."""
+    for start in range(0, max(len(couples[0]), 1), _BLOCK):
+        yield couples[:, start : start + _BLOCK]
 
-    first: Int64Array
-    """Of the first half, `(n_couples,)`."""
-    second: Int64Array
-    """Of the second half, `(n_couples,)`."""
 
-    def __iter__(self) -> Iterator[Int64Array]:
-        return iter((self.first, self.second))
-
-    @property
-    def size(self) -> int:
-        """How many there are."""
-        return self.first.size
-
-    def take(self, chosen: Int64Array) -> "_Couples":
-        """Return some of them."""
-        return _Couples(self.first[chosen], self.second[chosen])
-
-    def blocks(self) -> Iterator["_Couples"]:
-        """Yield all of them in blocks, at least one."""
-        for start in range(0, max(self.size, 1), _BLOCK):
-            yield _Couples(self.first[start : start + _BLOCK], self.second[start : start + _BLOCK])
-
-    def in_blocks(self, function: Callable[["_Couples"], NDArray[Any]]) -> NDArray[Any]:
-        """Return what a function returns of all of them, `(n_couples,)`."""
-        return np.concatenate([function(block) for block in self.blocks()])
-
-    def differ(self, column: Int64Array) -> BoolArray:
-        """Return which of them have different values in a column, `(n_couples,)`."""
-        return self.in_blocks(lambda block: column[block.first] != column[block.second])
+def _in_blocks(couples: Couples, function: Callable[[Couples], Any]) -> Any:
+    """Return what a function returns of all couples, `(n_couples,)`."""
+    return np.concatenate([function(block) for block in _blocks(couples)])
