@@ -373,9 +373,11 @@ class SyntheticEstimates(Estimates):
         codes = np.stack([bins, *(self._own_codes(name) for name in names)], axis=1)
         _, first, which = np.unique(codes, axis=0, return_index=True, return_inverse=True)
 
-        def fitted(weights: Float64Array) -> tuple[Float64Array, Float64Array]:
+        def fitted(
+            weights: Float64Array, start: Float64Array | None = None
+        ) -> tuple[Float64Array, Float64Array]:
             of_groups = np.bincount(which, weights * complete).astype(np.float64)
-            return cox_fit(capped[first], bins[first], of_groups, leaving)
+            return cox_fit(capped[first], bins[first], of_groups, leaving, start)
 
         spans = _time_columns(joint, place, bins, leaving)
         # The shape of a number among those who leave early or late, beside its mean.
@@ -385,14 +387,15 @@ class SyntheticEstimates(Estimates):
             for power in (() if _has_few_values(column) else _SHAPE)
         ]
         targets = self._targets([*spans, *regressors], list(product(spans, shapes)))
-        estimates, draws = calibrated(targets, lambda weights: fitted(weights)[0])
+        near, information = fitted(np.ones(len(bins)))
+        estimates, draws = calibrated(targets, lambda weights: fitted(weights, near)[0])
         happened = self._own_codes(event)[complete] == 1
         released = plain_cox_fit(columns[complete], self._values(time)[0][complete], happened)
         variances = WIDER**2 * draws.var(axis=0)
         if len(names) > 1:
             variances = variances + (_OF_SEVERAL * np.where(np.isfinite(estimates), estimates, 0)) ** 2
         if asked.population:
-            variances = variances + np.diag(np.linalg.pinv(fitted(np.ones(len(bins)))[1]))
+            variances = variances + np.diag(np.linalg.pinv(information))
         index = _index([each.name for each in regressors], f"hazard of {event}")
         reach = self._counts.reach(asked.confidence)
         return with_open(answer(index, released, estimates, np.sqrt(variances), reach))
@@ -675,13 +678,13 @@ def _log_rank_test(counts: Float64Array) -> dict[str, float]:
     Args:
         counts: As `_counts_by_group` returns them.
     """
-    from scipy.stats import chi2
+    from scipy.special import chdtrc
 
     tests = [log_rank(each[1], each[0]) for each in counts]
     noise = np.atleast_2d(np.cov(np.array([excess for excess, _ in tests[1:]]).T))
     excess, chance = tests[0]
     statistic = float(excess @ np.linalg.pinv(chance + noise) @ excess)
-    return {"statistic": statistic, "degrees": excess.size, "p_value": float(chi2.sf(statistic, excess.size))}
+    return {"statistic": statistic, "degrees": excess.size, "p_value": float(chdtrc(excess.size, statistic))}
 
 
 def _times(at: float | Sequence[float], ends: Float64Array, attribute: Attribute) -> Float64Array:
