@@ -46,9 +46,7 @@ class MaskedEstimates(Estimates):
         table: The released values.
     """
 
-    of_three = (
-        "rank noise moves times and events apart, and nothing public corrects relations of three attributes"
-    )
+    of_three = "masking weakens by an unknown amount"
 
     def __init__(self, plan: Plan, records: Mapping[str, int], table: pa.Table) -> None:
         self._plan, self._records, self._table = plan, records, table

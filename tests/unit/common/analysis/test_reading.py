@@ -180,7 +180,9 @@ def test_what_cannot_be_corrected_is_refused(study, tmp_path):
         "'age' is neither boolean nor category": lambda: study.estimates.logistic("age", "cost"),
         "'ward' needs an event": lambda: study.estimates.logistic("ward", "age"),
         "'ward' has no category 'attic'": lambda: study.estimates.logistic("ward", "age", "attic"),
-        "the interaction 'age:smoker'": lambda: study.estimates.regress("cost", ["age", "age:smoker"]),
+        "the interaction of 'age' and 'smoker'": lambda: study.estimates.regress(
+            "cost", ["age", "age:smoker"]
+        ),
         "hazard ratios have no true": lambda: study.estimates.cox("age", "smoker", "cost"),
         "survival has no true": lambda: study.estimates.survival("age", "smoker"),
         "cells of a table of two attributes": lambda: study.estimates.crosstab("smoker", "ward"),
