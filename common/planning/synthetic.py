@@ -18,7 +18,7 @@ from common.model.presence import ABSENT
 from common.model.privacy import plain
 from common.model.schema import Attribute, Schema, rule_codes
 from common.model.task import Modelled
-from common.model.together import Joint, fault_of_together, joint_ranges
+from common.model.together import MOST_BLOCKS, Joint, fault_of_together, joint_ranges
 from common.planning.arguments import check_countable
 from common.synthesis.accounting import FLOOR, default_colluding, zcdp_rho
 from common.synthesis.binning import FEWEST_LABELS
@@ -140,10 +140,10 @@ def attributes_together(
     group_of: Mapping[str, int],
     named: Sequence[Sequence[str]],
 ) -> tuple[tuple[str, ...], ...]:
-    """Return which attributes are counted together, in the order of a release.
+    """Return which attributes are counted together, in the order of a release, those with few values second.
 
     Args:
-        pairs: Names of two attributes each.
+        pairs: Names of two attributes each, in any order.
         attributes: All that are counted.
         group_of: The group of owners of each, by name.
         named: Names of the pairs whose tables are counted; empty for all.
@@ -151,10 +151,12 @@ def attributes_together(
     Raises:
         UsageError: If some cannot be counted together.
     """
+    n_values = {each.name: each.n_values for each in attributes}
+    pairs = [sorted(pair, key=lambda name: n_values.get(name, 0) <= MOST_BLOCKS) for pair in pairs]
     if fault := fault_of_together(pairs, attributes, group_of, named):
         raise UsageError(
             fault,
-            "name two attributes of one owner, the one with few values second: --together months:died",
+            "name two attributes of one owner, of which one has few values: --together months:died",
         )
     places = {each.name: place for place, each in enumerate(attributes)}
     return tuple(sorted(map(tuple, pairs), key=lambda pair: places[pair[0]]))

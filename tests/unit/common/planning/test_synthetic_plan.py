@@ -638,6 +638,7 @@ def test_attributes_counted_together_are_part_of_the_plan():
     plan, without = with_together("a1:died"), with_together()
     assert Plan.from_bytes(plan.to_bytes()) == plan
     assert plan.to_document()["synthesis"]["together"] == [["a1", "died"]]
+    assert with_together("died:a1").to_document() == plan.to_document()
     assert "together" not in without.to_document()["synthesis"]
     assert plan.digest != without.digest
     assert [each.name for each in plan.released] == ["a0", "a1", "a2", "died"]
