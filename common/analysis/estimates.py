@@ -226,17 +226,11 @@ class Estimates(ABC):
         code = event_code(self.attribute(response), event)
         return self._logistic(response, code, regressors, asked)
 
+    @abstractmethod
     def crosstab(
         self, first: str, second: str, *, confidence: float = 0.95, population: bool = False
     ) -> "pd.DataFrame":
-        """Return the share of the records in every cell of two attributes' bins."""
-        Interval(confidence, population)
-        for name in (first, second):
-            self.attribute(name)
-        raise UsageError(
-            "cells of a table of two attributes have no true intervals here",
-            "regress, or use logistic, on the groups; or ask the owners for a synthetic release",
-        )
+        """Return the share of the records in every cell of two attributes' labels, or bins."""
 
     def survival(
         self,

@@ -156,6 +156,40 @@ class MaskedEstimates(Estimates):
             )
         return masked_models.correlations(terms, asked.confidence, 1 + asked.population)
 
+    def crosstab(
+        self, first: str, second: str, *, confidence: float = 0.95, population: bool = False
+    ) -> "pd.DataFrame":
+        """Return the share of the records that have each pair of labels (see `Estimates`)."""
+        import pandas as pd
+
+        asked = Interval(confidence, population)
+        for name in (first, second):
+            if not self.attribute(name).is_categorical:
+                raise UsageError(
+                    f"a table of masked records is one of labels, and {name!r} is a number",
+                    "use regress; or ask the owners for a synthetic release",
+                )
+        (rows, refused_rows), (columns, refused_columns) = map(self._indicators, (first, second))
+        if not (rows and columns):
+            raise UsageError(next(iter((refused_columns if rows else refused_rows).values())), _UNCORRECTED)
+        samples = 1 + asked.population
+        table = masked_models.cells(rows.values(), columns.values(), asked.confidence, samples)
+        table.index = pd.MultiIndex.from_product([rows, columns], names=[first, second])
+        labels = [self.attribute(name).labels for name in (first, second)]
+        table = table.reindex(pd.MultiIndex.from_product(labels, names=[first, second]))
+        notes = (refused_rows.get(one, "") or refused_columns.get(other, "") for one, other in table.index)
+        return table.assign(note=list(notes))
+
+    def _indicators(self, name: str) -> tuple[dict[str, masked_models.Term], dict[str, str]]:
+        """Return the indicators of labels by label, and why those of others cannot be corrected."""
+        terms, reasons = dict[str, masked_models.Term](), dict[str, str]()
+        for code, label in enumerate(self.attribute(name).labels):
+            try:
+                terms[label] = self._term(name, [code])
+            except UsageError as problem:
+                reasons[label] = str(problem)
+        return terms, reasons
+
     def _linear(self, response: str, on: Sequence[str], asked: Interval) -> "pd.DataFrame":
         terms = self._regressors(on)
         return masked_models.linear(self._term(response), terms, asked.confidence, 1 + asked.population)
