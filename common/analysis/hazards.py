@@ -27,7 +27,8 @@ from common.model.together import Joint
 from common.synthesis.binning import Binning
 from common.synthesis.histogram import GRAIN, Histogram
 
-_MOST_STEPS, _CLOSE = 60, 1e-7
+_MOST_STEPS, _CLOSE = 60, 1e-4
+"""Newton's steps, and how much a log hazard changes in the last: what is left is about the square of it."""
 _LONGEST = 2.0
 """How much a log hazard changes in one step."""
 MOST_LOG_HAZARD = 15.0
@@ -152,16 +153,18 @@ def cox_fit(
     Returns:
         `(n_columns,)` and `(n_columns, n_columns)`.
     """
-    n_bins, at_risk = leaving.with_event.size, leaving.at_risk.T
-    held = np.bincount(bins, weights, n_bins) * leaving.with_event
-    events = held @ leaving.shares
-    happened = columns.T @ (weights * leaving.with_event[bins])
+    order = np.argsort(bins, kind="stable")
+    columns, bins, weights = columns[order], bins[order], weights[order]
+    present, starts = np.unique(bins, return_index=True)
+    at_risk = leaving.at_risk[present].T
+    with_event = weights * leaving.with_event[bins]
+    events = np.add.reduceat(with_event, starts) @ leaving.shares[present]
+    happened = columns.T @ with_event
     powers = _powers(columns)
 
     def likelihood(at: Float64Array) -> tuple[Float64Array, Float64Array]:
         hazards = weights * np.exp(np.clip(columns @ at, -MOST_LOG_HAZARD, MOST_LOG_HAZARD))
-        sums = np.stack([np.bincount(bins, hazards * each, n_bins) for each in powers], axis=1)
-        return _of_risk_sets(happened, events, at_risk @ sums)
+        return _of_risk_sets(happened, events, at_risk @ np.add.reduceat(powers * hazards, starts, axis=1).T)
 
     return _newton(likelihood, columns, start)
 
@@ -215,7 +218,7 @@ def _newton(
         if (np.abs(at) * reach).max() > 2 * MOST_LOG_HAZARD:
             # No finite coefficients: what still grows tells apart the records with an event.
             return np.where(np.abs(step) * reach > 0.1, np.copysign(np.inf, at), at), information
-        score, information = likelihood(at)
         if moved < _CLOSE:
             break
+        score, information = likelihood(at)
     return at, information
