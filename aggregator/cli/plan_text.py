@@ -37,7 +37,7 @@ def show_plan(plan: Plan, *, details: bool, model: str = "") -> None:
         lines = [
             (each.regressor, f"{each.width:.2g}", f"{each.times_sampling:.2g}")
             if each.is_answered
-            else (each.regressor, "no interval: not counted", "")
+            else (each.regressor, "no interval: not counted together", "")
             for each in found
         ]
         console.print_line()

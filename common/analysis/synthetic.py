@@ -292,7 +292,7 @@ class SyntheticEstimates(Estimates):
         groups, index = [np.ones(self._design.n_records, dtype=np.bool_)], _index(times, time.name)
         counts = cells[:, :, None]
         if by:
-            other = self._counts.place(by)
+            other = self._counts.place_in_table(by)
             if other == place:
                 raise UsageError(f"{by!r} makes no groups: it is the time or the event", "name another one")
             labels, groups = self._groups(by)

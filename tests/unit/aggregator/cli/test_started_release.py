@@ -68,7 +68,7 @@ def test_a_plan_for_a_model_says_how_wide_its_intervals_will_be(capsys):
     answered, crossed = plan_text.forecast_document(plan, model)
     assert answered["regressor"] == "a0"
     assert f"{float(answered['width'] or 0):.2g}" in said
-    assert (crossed["width"], "no interval: not counted" in said) == (None, True)
+    assert (crossed["width"], "no interval: not counted together" in said) == (None, True)
     plan_text.show_plan(plan, details=False)
     assert "forecast" not in capsys.readouterr().out
     assert not plan_text.forecast_document(make_plan(((NAMES, ("a", "b")),)), model)

@@ -186,6 +186,10 @@ def test_an_interaction_without_an_effect_and_of_labels():
     ]  # fmt: skip
     b, c, sex = VALUES["arm"] == 1, VALUES["arm"] == 2, VALUES["sex"]
     assert holds(table, plain_cox_fit(np.column_stack([b, c, sex, b * sex, c * sex]) * 1.0, TIMES, DEAD))
+    groups = of.survival("months", "died", AT, by="arm:sex", confidence=NEVER)
+    assert groups.index.get_level_values(0).unique().tolist()[:2] == ["a, f", "b, f"]
+    first = (VALUES["arm"] == 0) & (sex == 0)
+    assert holds(groups.loc["a, f"], kaplan_meier(TIMES[first], DEAD[first], np.array(AT)))
 
 
 def test_single_attributes_are_sums_of_what_was_counted(release):
