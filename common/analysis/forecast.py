@@ -11,9 +11,9 @@ standard deviation σ in each cell, its standard error is
 b of a number its bins' means by its standard deviation, of a label 1 or 0, of a time and its event the
 residuals of a model without regressors, whose variance is the share p of the event. With B bins of equal q,
 G⁻¹ a'a G⁻¹ is B/(1 - 1/B²) of a number by its standard deviation, and 2 L B of a label against another one of
-L. Of an interaction, both are multiplied, and B is that of the joint attribute; beside it, the coefficient of
-an attribute is that of the records with the first of the other one's L labels, and its variance L times as
-large. Sampling the records gives √(G⁻¹/(n v)).
+L. An interaction has the product of both, with B of the joint attribute. Beside it, the coefficient of an
+attribute is that of records with the first of the other one's L labels, and its variance is L times as large.
+Sampling the records gives √(G⁻¹/(n v)).
 """
 
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ ASSUMED = (
     "event that a quarter of the records have. Related attributes and rare labels have wider intervals. "
     "Numbers are in standard deviations, and at their mean where an interaction has them."
 )
-"""What a forecast rests on, for whoever reads it."""
+"""The assumptions of a forecast, in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,8 @@ class Forecast:
 
     regressor: str
     width: float
-    """Of the 95 % interval about the records, from end to end: in standard deviations of a response that is a
-    number, in log odds or log hazards of others, by standard deviation of a regressor that is a number."""
+    """Length of the 95 % interval about the records: in standard deviations of a response that is a number, in
+    log odds or log hazards of others, by standard deviation of a regressor that is a number."""
     times_sampling: float
     """How many times as wide it is as the interval that the original records have for whom they are a sample
     of."""
@@ -84,7 +84,7 @@ def forecasts(design: Design, model: Formula) -> tuple[Forecast, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
-    """What a model names, as it is counted."""
+    """One attribute of a model, or two as one, as it is counted."""
 
     attributes: tuple[Attribute, ...]
     """A regressor or response, both parts of an interaction, or a time and its event."""
@@ -92,7 +92,7 @@ class _Counted:
     """The number of the counted attribute."""
     n_bins: int
     kept: float
-    """Which share of the variance of numbers is between bins."""
+    """Share of the variance of numbers between bins."""
 
     @classmethod
     def of(cls, design: Design, names: Sequence[str]) -> "_Counted | None":

@@ -95,7 +95,7 @@ class _Column:
 
     @property
     def modelled(self) -> Float64Array:
-        """What models have, less its mean: of an interaction the product of values, `(n_records,)`."""
+        """Return the column of a model, less its mean: the product of values for an interaction."""
         if not self.factors:
             return self.centred
         one, other = (each.centred + each.mean for each in self.factors)
