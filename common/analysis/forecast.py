@@ -8,9 +8,9 @@ standard deviation σ in each cell, its standard error is
 
     σ/n · √(G⁻¹ a'a G⁻¹) · √(Σ b²)/v,    G = Σ q a², v = Σ q b²,
 
-b of a number its bins' means by its standard deviation, of a label 1 or 0, of a time and its event the
-residuals of a model without regressors, whose variance is the share p of the event. With B bins of equal q,
-G⁻¹ a'a G⁻¹ is B/(1 - 1/B²) of a number by its standard deviation, and 2 L B of a label against another one of
+The b of a number are the means of its bins by its standard deviation, those of a label 1 and 0. Those of a
+time and its event are the residuals of a model without regressors, whose variance is the share of the event.
+With B bins of equal q, G⁻¹ a'a G⁻¹ is B/(1 - 1/B²) for a number, and 2 L B for a label against another one of
 L. An interaction has the product of both, with B of the joint attribute. Beside it, the coefficient of an
 attribute is that of records with the first of the other one's L labels, and its variance is L times as large.
 Sampling the records gives √(G⁻¹/(n v)).
@@ -44,8 +44,8 @@ class Forecast:
 
     regressor: str
     width: float
-    """Length of the 95 % interval about the records: in standard deviations of a response that is a number, in
-    log odds or log hazards of others, by standard deviation of a regressor that is a number."""
+    """Length of the 95 % interval about the records. Numbers are in standard deviations, also regressors; all
+    other responses are in log odds or log hazards."""
     times_sampling: float
     """How many times as wide it is as the interval that the original records have for whom they are a sample
     of."""
