@@ -1,9 +1,11 @@
 """Seconds of a processor that calls of `release.estimates` take for 30,000 records of eleven attributes."""
 
+import tempfile
 import time
 from collections.abc import Callable, Iterable
 from decimal import Decimal
-from typing import TypeAlias
+from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -16,6 +18,7 @@ from common.synthesis.schedule import Design
 from owner_node.masking.arrays import SystemBits
 from owner_node.synthesis.counts import synthesise_together
 from tests.benchmarks.result import Result
+from tests.fakes.masked_releases import draws, plan_of
 from tests.papers.synthetic import DELTA
 from tests.papers.synthetic_cohort import cohort
 
@@ -24,7 +27,7 @@ CALL, ANALYSIS = 5.0, 60.0
 """Seconds that somebody who asks waits at most."""
 THREE = ["age", "male", "decile"]
 SIX = [*THREE, "kappa", "lambda", "mgus"]
-_Ask: TypeAlias = Callable[[SyntheticEstimates], object]
+_Ask: TypeAlias = Callable[[Any], object]
 CALLS: dict[str, _Ask] = {
     "means of all": lambda of: of.means(),
     "shares": lambda of: of.shares("cause"),
@@ -39,6 +42,9 @@ CALLS: dict[str, _Ask] = {
     "cox, six": lambda of: of.cox("days", "death", SIX),
     "survival by groups": lambda of: of.survival("days", "death", by="mgus"),
 }
+
+MASKED = ("means of all", "shares", "quantiles", "correlations of all", "logistic, three")
+"""Calls that a masked release is asked, too."""
 
 
 def run() -> Iterable[Result]:
@@ -60,10 +66,18 @@ def run() -> Iterable[Result]:
 
     calls = [(name, ask, CALL) for name, ask in CALLS.items()]
     for name, ask, limit in [*calls, (f"analyse, {N_REPLICATES} replicates", analyse, ANALYSIS)]:
-        estimates, began = SyntheticEstimates(NoisyCounts(made.measured), made.codes), time.process_time()
-        ask(estimates)
-        seconds = time.process_time() - began
-        yield Result(f"estimates, {name} / {limit:.0f} s", seconds / limit, 1.0, f"{seconds:.1f} s")
+        yield _timed(name, ask, SyntheticEstimates(NoisyCounts(made.measured), made.codes), limit)
+    plan = plan_of(attributes, N_RECORDS, "4", rank_noise=["0.03"])
+    with tempfile.TemporaryDirectory() as folder:
+        for name, release in zip(MASKED, draws(Path(folder), plan, values, len(MASKED)), strict=True):
+            yield _timed(f"masked, {name}", CALLS[name], release.estimates, CALL)
+
+
+def _timed(name: str, ask: _Ask, estimates: object, limit: float) -> Result:
+    began = time.process_time()
+    ask(estimates)
+    seconds = time.process_time() - began
+    return Result(f"estimates, {name} / {limit:.0f} s", seconds / limit, 1.0, f"{seconds:.1f} s")
 
 
 def _slope(table: pd.DataFrame) -> dict[str, float]:
