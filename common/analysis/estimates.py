@@ -282,7 +282,9 @@ class Estimates(ABC):
             "regress the event with logistic; or ask for a synthetic release that counts both together: "
             f"--together {time}:{event}"
         )
-        reason = f"time, event and another attribute are a relation of three, which {self.of_three}"
+        reason = "masking moves times and events apart"
+        if others:
+            reason = f"time, event and another attribute are a relation of three, which {self.of_three}"
         return UsageError(f"{what} no true intervals here: {reason}", hint)
 
     def _check_interaction(self, first: str, second: str) -> None:

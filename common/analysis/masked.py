@@ -163,7 +163,7 @@ class MaskedEstimates(Estimates):
         import pandas as pd
 
         asked = Interval(confidence, population)
-        for name in (first, second):
+        for name in names_of([first, second]):
             if not self.attribute(name).is_categorical:
                 raise UsageError(
                     f"a table of masked records is one of labels, and {name!r} is a number",
