@@ -56,7 +56,7 @@ EXPERIMENTS: dict[str, tuple[int, Experiment]] = {
     "carriers": (12, partial(carriers.run, seed=SEED)),
     "spikes": (50, spikes.run),
     **{f"synthetic_{name}": (5, partial(synthetic.run, name=name, seed=SEED)) for name in synthetic.READERS},
-    **{f"conclusions_{name}": (12, partial(conclusions.run, name=name)) for name in ("adult", "flchain")},
+    **{f"conclusions_{name}": (12, partial(conclusions.run, name=name)) for name in conclusions.READERS},
     "conclusions_hazards": (8, hazards.run),
     "synthetic_cohort": (5, synthetic_cohort.run),
     "synthetic_events": (5, synthetic_events.run),
