@@ -8,7 +8,7 @@ Every answer is a table with a line per estimate:
 | `estimate` | what it says of the original records, as far as anything public tells |
 | `standard_error` | of the noise, and of sampling where that is asked for |
 | `low`, `high` | the interval of `estimate`; infinite where nothing bounds it |
-| `note` | reason for an open interval or a missing estimate; else empty |
+| `note` | reason for an open interval or a missing estimate; the share of missing values; else empty |
 
 A line of dates has dates, and its standard error is in days.
 """
@@ -93,6 +93,11 @@ def within(table: "pd.DataFrame", attribute: Attribute) -> "pd.DataFrame":
     sides = ["estimate", "low", "high"]
     table[sides] = table[sides].clip(attribute.lower * unit, attribute.upper * unit)
     return table
+
+
+def with_missing(table: "pd.DataFrame", share: float) -> "pd.DataFrame":
+    """Return an answer about the values that are present, whose lines say which share is missing."""
+    return table.assign(note=f"of present values; {share:.1%} are missing") if share else table
 
 
 def with_open(table: "pd.DataFrame") -> "pd.DataFrame":

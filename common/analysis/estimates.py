@@ -95,6 +95,10 @@ class Estimates(ABC):
     def attribute(self, name: str) -> Attribute:
         """Return an attribute that estimates can be of; raises UsageError with the reason if none can be."""
 
+    def listed(self, name: str) -> Attribute:
+        """Return an attribute whose own values can be estimated; raises UsageError as `attribute`."""
+        return self.attribute(name)
+
     @abstractmethod
     def numeric(self) -> list[str]:
         """Return the names of all attributes that have a mean."""
@@ -132,7 +136,8 @@ class Estimates(ABC):
     ) -> "pd.DataFrame":
         """Return the means of numbers and dates, and the shares that are true.
 
-        An attribute that has none has a line that says why.
+        An attribute that has none has a line that says why. Missing values are left out: the line says how
+        many there are.
 
         Args:
             names: Empty for all that have a mean.
@@ -141,7 +146,7 @@ class Estimates(ABC):
         for name in names_of(names) or self.numeric():
             dates.append(is_date(self.released(name)))
             try:
-                if not is_numeric(self.attribute(name)):
+                if not is_numeric(self.listed(name)):
                     raise UsageError("it is a category: use shares", "")
                 lines.append(self._mean(name, asked))
             except UsageError as problem:
@@ -163,12 +168,12 @@ class Estimates(ABC):
         confidence: float = 0.95,
         population: bool = False,
     ) -> "pd.DataFrame":
-        """Return quantiles of a number or date.
+        """Return quantiles of a number or date, of its present values.
 
         Args:
             at: Shares of the records below them, between 0 and 1.
         """
-        asked, attribute, shares = Interval(confidence, population), self.attribute(name), quantile_shares(at)
+        asked, attribute, shares = Interval(confidence, population), self.listed(name), quantile_shares(at)
         if attribute.is_categorical:
             raise UsageError(f"attribute {name!r} has no quantiles: it is a category", "use shares")
         return with_dates(self._quantiles(name, shares, asked), [is_date(attribute)] * shares.size)

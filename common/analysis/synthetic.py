@@ -16,7 +16,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from common.analysis.answers import answer, is_date, is_numeric, names_of, numbers_of, with_open, within
+from common.analysis.answers import (
+    answer,
+    is_date,
+    is_numeric,
+    names_of,
+    numbers_of,
+    with_missing,
+    with_open,
+    within,
+)
 from common.analysis.calibration import (
     WIDER,
     Targets,
@@ -109,11 +118,8 @@ class SyntheticEstimates(Estimates):
         sampling = values[present].var() / max(present.sum(), 1) if asked.population else 0.0
         error = float(np.sqrt(found["standard_error"] ** 2 + sampling))
         middle, mean = np.array([values[present].mean()]), np.array([found["mean"]])
-        line = answer(_index([name]), middle, mean, np.array([error]), reach)
-        # Where parts are wider than a value, all may be at their ends.
-        for side, sign in (("low", -1), ("high", 1)):
-            line[side] = found[side] + sign * reach * (error - found["standard_error"])
-        return within(line, attribute)
+        line = within(answer(_index([name]), middle, mean, np.array([error]), reach), attribute)
+        return with_missing(line, 1 - float(present.mean()))
 
     def _shares(self, name: str, asked: Interval) -> "pd.DataFrame":
         found, n_records = self._counts.table(name, confidence=asked.confidence), self._design.n_records
@@ -146,7 +152,7 @@ class SyntheticEstimates(Estimates):
         # The middles of values stand for them: half a unit more to either side.
         table["low"] -= unit / 2
         table["high"] += unit / 2
-        return within(table, attribute)
+        return with_missing(within(table, attribute), 1 - values.size / self._design.n_records)
 
     # --- two attributes ---------------------------------------------------------------------------------
 

@@ -145,9 +145,9 @@ def read_study(name: str, data: Path) -> Study:
     """Return what is asked of Adult, flchain, Wine Quality or the RAND Health Insurance Experiment."""
     records = READERS[name](data)
     of_labels = tuple(each.name for each in records.attributes if each.categories)
-    quartiles, *models = MODELS[name]
+    quartiles, groups, linear, logistic = MODELS[name]
     survival = ("days", "death") if name == "flchain" else None
-    return Study(records, quartiles, of_labels, *models, survival)
+    return Study(records, quartiles, of_labels, groups, linear, logistic, survival)
 
 
 def _shuffled(name: str, attributes: Sequence[Attribute], columns: Sequence[Int64Array]) -> DataSet:
@@ -184,7 +184,7 @@ MODELS: Mapping[str, tuple[tuple[str, ...], Asked, Asked, Asked]] = {
     "wine": (
         ("alcohol", "density"),
         ("alcohol", ["class"]),
-        ("density", ["alcohol", "fixed_acidity", "ph"]),
+        ("ph", ["fixed_acidity", "alcohol", "sulphates"]),
         ("class", ["alcohol", "volatile_acidity", "sulphates"]),
     ),
     "randhie": (
@@ -238,12 +238,13 @@ def measure(study: Study, releases: Iterator[Any]) -> Measured:
                 table = ask(estimates)
             except UsageError:
                 continue
-            table = table[table["note"] == ""]
             ends = table[["low", "high"]].to_numpy(dtype=np.float64)
+            given = np.isfinite(ends).all(axis=1)
+            table, ends = table[given], ends[given]
             for line, (true, error), (low, high) in zip(table.index, truth(table.index), ends, strict=True):
                 held = bool(low - 1e-9 <= true <= high + 1e-9)
                 width = float((high - low) / (2 * REACH * max(error, 1e-12)))
-                found[kind, f"{table.index.name or ''} {line}"].append((held, width))
+                found[kind, f"{table.index.name} {line}"].append((held, width))
     return found
 
 
@@ -257,15 +258,15 @@ def run(data: Path, out: Path, runs: int, name: str) -> dict[str, str]:
     study, rows, cells = read_study(name, data), [], {}
     for setting, releases in settings(study.data, runs):
         measured = measure(study, releases)
-        rows += [
-            (f"{setting}: {kind}: {line}", _summary(found)) for (kind, line), found in measured.items()
-        ]
+        rows += [(f"{setting}: {kind}: {line}", _summary(found)) for (kind, line), found in measured.items()]
         Numbers(("release", "held", "width", "intervals"), tuple(rows)).write(out / "conclusions.csv")
         for kind in KINDS:
             if together := [each for (of, _), found in measured.items() if of == kind for each in found]:
                 cells[setting, kind] = "{:.2f} · {:.1f}".format(*_summary(together)[:2])
     kinds = [kind for kind in KINDS if any(kind == of for _, of in cells)]
     lines = [["release", *kinds], ["---"] * (len(kinds) + 1)]
-    for setting in dict.fromkeys(setting for setting, _ in cells):
-        lines.append([setting, *(cells.get((setting, kind), "refused") for kind in kinds)])
+    lines += [
+        [setting, *(cells.get((setting, kind), "refused") for kind in kinds)]
+        for setting in dict.fromkeys(setting for setting, _ in cells)
+    ]
     return {f"conclusions {name}": "\n".join(f"| {' | '.join(each)} |" for each in lines)}
