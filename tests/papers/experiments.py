@@ -57,7 +57,7 @@ EXPERIMENTS: dict[str, tuple[int, Experiment]] = {
     "spikes": (50, spikes.run),
     **{f"synthetic_{name}": (5, partial(synthetic.run, name=name, seed=SEED)) for name in synthetic.READERS},
     **{f"conclusions_{name}": (12, partial(conclusions.run, name=name)) for name in conclusions.READERS},
-    "conclusions_hazards": (8, hazards.run),
+    **{f"conclusions_{name}": (20, partial(hazards.run, name=name)) for name in hazards.COHORTS},
     "synthetic_cohort": (5, synthetic_cohort.run),
     "synthetic_events": (5, synthetic_events.run),
     "synthetic_intervals": (10, synthetic_intervals.run),
