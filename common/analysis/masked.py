@@ -296,7 +296,7 @@ class MaskedEstimates(Estimates):
         noise = attribute.n_values * sum(way.count_scale for way in ways) / 2
         if noise > _MOST_NOISE * present.size:
             raise UsageError(
-                f"attribute {name!r} cannot be corrected: all of its {attribute.n_values:,} values were "
+                f"attribute {name!r} cannot be corrected: each of its {attribute.n_values:,} values was "
                 "counted, as missing ones were, and noise made up too many of the counts",
                 _UNCORRECTED,
             )

@@ -182,7 +182,7 @@ MODELS: Mapping[str, tuple[tuple[str, ...], Asked, Asked, Asked]] = {
         ("death", ["age", "male", "decile"]),
     ),
     "wine": (
-        ("alcohol", "density"),
+        ("alcohol", "total_sulfur_dioxide"),
         ("alcohol", ["class"]),
         ("ph", ["fixed_acidity", "alcohol", "sulphates"]),
         ("class", ["alcohol", "volatile_acidity", "sulphates"]),
