@@ -135,8 +135,10 @@ class Shells:
 
     def draws(self, random: np.random.Generator) -> Float64Array:
         """Return sums with noise once more, `(n_draws, 3 * n_shells)`."""
-        values, vectors = np.linalg.eigh(self.covariance)
-        root = vectors * np.sqrt(np.maximum(values, 0))
+        # Squares of distances are larger than counts by many orders of magnitude: all are scaled.
+        scale = np.sqrt(np.maximum(self.covariance.diagonal(), 1e-300))
+        values, vectors = np.linalg.eigh(self.covariance / np.outer(scale, scale))
+        root = scale[:, None] * vectors * np.sqrt(np.maximum(values, 0))
         return np.asarray(self.sums + random.normal(size=(_N_DRAWS, values.size)) @ root.T, dtype=np.float64)
 
     def relative_error(self, random: np.random.Generator) -> float:
@@ -176,8 +178,8 @@ def mean_by_shells(
         variance = float(influence @ shells.covariance @ influence)
     else:
         variance += float(np.var([shells.moment(each, 1)[0] for each in shells.draws(random)]))
-    # In a part, values can be anywhere, in each independently of the others.
+    # All values of a part can be at one of its ends, in each independently of the others.
     seen = np.isin(shells.numbers, np.unique(shells.numbers)[kept])
     held = np.where(seen, np.maximum(counts, 0), 0) / n_records
-    variance += float(((held * halves) ** 2).sum()) / 3
+    variance += float(((held * halves) ** 2).sum())
     return shells.centre + mean, float(np.sqrt(variance))
