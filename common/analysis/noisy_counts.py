@@ -324,10 +324,17 @@ class NoisyCounts:
             return grouped, (found + grouped) / 2, sqrt(error**2 + (found - grouped) ** 2 / 12)
         return grouped, found, error
 
+    def check_varies(self, name: str) -> None:
+        """Raises UsageError if an attribute's counts do not show how much its values differ."""
+        self._varying(name)
+
     def _varying(self, name: str) -> "_Binned":
         binned = self._bins_of(name)
         if binned is None:
-            raise UsageError(f"noise hides how much the values of {name} differ", "leave it out")
+            raise UsageError(
+                f"noise hides how much the values of {name!r} differ, or too few parts have them",
+                "leave it out, or ask owners for a narrower domain",
+            )
         return binned
 
     def _bins_of(self, name: str) -> "_Binned | None":

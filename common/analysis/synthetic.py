@@ -656,7 +656,9 @@ class SyntheticEstimates(Estimates):
         return [self._column(name, level, against) for level in levels[1:]]
 
     def _check_varies(self, column: _Column) -> None:
-        """Raises UsageError if the noise of a column's variance is larger than the variance."""
+        """Raises UsageError if noise or the width of counted parts hides a column's variance."""
+        if not self.attribute(column.attribute).unplaced:
+            self._counts.check_varies(column.attribute)
         if column.centred.var() <= self._moved(column.place, [column.centred**2])[0].std():
             raise UsageError(
                 f"noise hides how much the values of {column.attribute!r} differ", "leave it out"
