@@ -31,6 +31,7 @@ from tests.papers import (
     synthetic_intervals,
     synthetic_intruders,
     target,
+    wide_domains,
 )
 
 SEED = 1
@@ -58,6 +59,7 @@ EXPERIMENTS: dict[str, tuple[int, Experiment]] = {
     **{f"synthetic_{name}": (5, partial(synthetic.run, name=name, seed=SEED)) for name in synthetic.READERS},
     **{f"conclusions_{name}": (12, partial(conclusions.run, name=name)) for name in conclusions.READERS},
     **{f"conclusions_{name}": (20, partial(hazards.run, name=name)) for name in hazards.COHORTS},
+    "wide_domains": (100, wide_domains.run),
     "synthetic_cohort": (5, synthetic_cohort.run),
     "synthetic_events": (5, synthetic_events.run),
     "synthetic_intervals": (10, synthetic_intervals.run),
