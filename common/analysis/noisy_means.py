@@ -8,9 +8,9 @@ in a generalised Pareto tail of shape 0.6, the heaviest that masked releases all
 (`common.analysis.originals`). A fitted count is taken to be in the geometric middle of its shell, and that is
 combined with the shell's own noisy sum by the precision of both.
 
-The error is by draws of the counts with noise once more, for which shells stand out anew. Where the noise
-shows a few shells far away, intervals are wide; records that are far from all others and too few to stand
-out are missed (1 % of 5,000 records at ε = 4: seldom held).
+The error is by draws of the counts with noise once more, each with its own shells that stand out. Where some
+of them show shells far away, intervals are wide. Records that are far from all others and too few to stand
+out are missed (`tests.papers.wide_domains`).
 
 References:
     Hosking and Wallis 1987, Parameter and quantile estimation for the generalized Pareto distribution.
@@ -29,7 +29,7 @@ _STANDS_OUT = 3.0
 """Deviations of a shell's noise."""
 _N_DRAWS = 200
 _LEAST_VARIANCE = 1 / 12
-"""Of values that are whole numbers."""
+"""Least variance of values that are spread within one unit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +39,14 @@ class Shells:
     centre: float
     """The median, in codes."""
     numbers: Int64Array
-    """Of each part: its shell, 0 around the centre, negative below, `(n_parts,)`."""
+    """The shell of each part: 0 around the centre, negative below, `(n_parts,)`."""
     sides: tuple[Int64Array, Int64Array]
     """Rows of the shells of either side, from the centre outwards."""
     sums: Float64Array
     """Count of each shell, then sums of its distances from the centre with their signs, and of their squares,
     `(3 * n_shells,)`."""
     covariance: Float64Array
-    """Of their noise."""
+    """Covariance of their noise."""
     places: Float64Array
     """Geometric middle of each shell, less the centre, `(n_shells,)`."""
     widths: Float64Array
