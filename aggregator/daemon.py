@@ -16,6 +16,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from aggregator.api.answers import Answers
 from aggregator.api.control_service import About, ControlService
 from aggregator.api.owner_service import OwnerService
+from aggregator.api.server_tls import server_credentials, server_options
 from aggregator.api.statements import Statements
 from aggregator.api.uploads import Uploads
 from aggregator.ca.enrolment import Enrolment
@@ -42,7 +43,7 @@ from common.errors import CannotListenError, CannotStoreError, ConfigurationErro
 from common.files import PRIVATE_FILE, RELEASE_DIRECTORY, exclusive_lock, private_directory, remove_leftovers
 from common.trust.credentials import Credentials
 from common.trust.identity import Party, PartyKind
-from common.trust.tls import MESSAGE_LIMIT, server_credentials, server_options
+from common.trust.tls import MESSAGE_LIMIT
 from common.wire.v1.control_pb2_grpc import add_ControlServiceServicer_to_server
 from common.wire.v1.owner_pb2_grpc import add_OwnerServiceServicer_to_server
 

@@ -2,7 +2,7 @@
 
 Every error that a user can cause is one of these classes. Each keeps the objects it speaks of in
 `details` (ids, counts and digests only, never a value of a record, an identifier or a token), says what
-to do in `hint`, and carries the exit code of the command line contract. `common.wire.status` maps the
+to do in `hint`, and carries the exit code of the command line contract. `aggregator.api.ending` maps the
 same catalogue to gRPC status codes, so that an error keeps its meaning across the wire.
 """
 
@@ -274,3 +274,14 @@ def from_document(document: Mapping[str, Any]) -> TesseraError:
     error = cls.__new__(cls)
     TesseraError.__init__(error, str(body.get("message", "")), str(body.get("hint", "")), body.get("details"))
     return error
+
+
+def on_one_line(text: str, after_first: str = ": ") -> str:
+    """Return an error's text of several lines, the first of which is what they are about, on one line."""
+    first, *others = (line.strip() for line in text.splitlines() or [""])
+    return after_first.join([first, "; ".join(others)]) if others else first
+
+
+def one_line(text: str) -> str:
+    """Return a text with its control characters escaped: what a peer sends cannot steer a terminal."""
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)

@@ -20,6 +20,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, TextIO
 
+from common.errors import one_line
+
 OUR_LOGGERS = ("aggregator", "common", "owner_node", "deploy")
 """The packages that `--log-level` applies to; libraries log from level warning on."""
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -138,17 +140,6 @@ class JournalFormatter(JsonFormatter):
 def value_text(value: object) -> str:
     """Return a text as it is, and any other value as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def on_one_line(text: str, after_first: str = ": ") -> str:
-    """Return an error's text of several lines, the first of which is what they are about, on one line."""
-    first, *others = (line.strip() for line in text.splitlines() or [""])
-    return after_first.join([first, "; ".join(others)]) if others else first
-
-
-def one_line(text: str) -> str:
-    """Return a text with its control characters escaped: what a peer sends cannot steer a terminal."""
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
 def _log_warning(*about: Any, **_: Any) -> None:

@@ -21,7 +21,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from aggregator.ca.authority import BACKDATED, CA_LIFETIME, LIFETIME, Authority, general_name, make_ca
+from aggregator.ca.authority import BACKDATED, LIFETIME, Authority, general_name
+from aggregator.ca.founding import CA_LIFETIME, make_ca
 from common.errors import TesseraError, UsageError
 from common.files import private_directory, write_atomic
 from common.trust.enrolment import key_pem, new_key

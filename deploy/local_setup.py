@@ -21,7 +21,7 @@ from common.settings import toml
 from common.trust.credentials import read_identity
 from deploy.development_ca import DevelopmentCa
 from owner_node.config import load
-from owner_node.linking import linkage_key
+from owner_node.linking import key_exchange, linkage_key
 
 AGGREGATOR = "central"
 """Name of the aggregator of every such folder."""
@@ -129,7 +129,7 @@ def share_linkage_key(folder: Path, owners: Sequence[str]) -> None:
     for recipient in recipients:
         place = recipient.path.parent
         to, sealed = place / "recipient.json", place / "linkage-key.sealed"
-        document, heard = linkage_key.recipient(recipient.owner.state_dir)
+        document, heard = key_exchange.recipient(recipient.owner.state_dir)
         write_atomic(to, canonical(document))
-        write_atomic(sealed, canonical(linkage_key.export(sender.owner.state_dir, signer, to, heard)))
-        linkage_key.import_export(recipient.owner.state_dir, sealed, signer.fingerprint)
+        write_atomic(sealed, canonical(key_exchange.export(sender.owner.state_dir, signer, to, heard)))
+        key_exchange.import_export(recipient.owner.state_dir, sealed, signer.fingerprint)

@@ -24,7 +24,7 @@ from owner_node.config import KnownAggregator, OwnerConfig
 from owner_node.connection.client import SENT_BYTES
 from owner_node.connection.connection import Connection
 from owner_node.connection.credentials import Renewal, own_credentials, own_party
-from owner_node.connection.recall import LedgerGuard
+from owner_node.connection.ledger_guard import LedgerGuard
 from owner_node.connection.worker import LONG_THREADS, STEP_SECONDS
 from owner_node.notices import NOTICES, NoticeFeed, note_due
 from owner_node.release.node import Node

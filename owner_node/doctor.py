@@ -38,7 +38,8 @@ from owner_node import config
 from owner_node.config import DatasetConfig, KnownAggregator, OwnerConfig
 from owner_node.config.engine import EngineKind
 from owner_node.connection.client import explain as explain_handshake
-from owner_node.connection.client import host_and_port, probe_aggregator
+from owner_node.connection.client import host_and_port
+from owner_node.connection.command_client import probe_aggregator
 from owner_node.connection.credentials import own_party
 from owner_node.engines.choice import engine_of
 from owner_node.ledger.ledger import Ledger
@@ -46,9 +47,10 @@ from owner_node.linking import linkage_key
 from owner_node.loading import probe
 from owner_node.loading.hidden import hidden_files
 from owner_node.release.attempts import Attempts
+from owner_node.state.bell import NO_RESPONSE, NO_RESPONSE_HINT, responds
 from owner_node.state.database import FILE_NAME, OwnerDatabase
 from owner_node.state.history import History
-from owner_node.state.presence import NO_RESPONSE, NO_RESPONSE_HINT, DaemonPresence, responds
+from owner_node.state.presence import DaemonPresence
 from owner_node.state.sessions import Sessions
 
 

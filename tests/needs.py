@@ -149,6 +149,11 @@ def missing_r() -> str | None:
     return None if _succeeds("Rscript", "--version") else "there is no Rscript (r-base-core)"
 
 
+def missing_haven() -> str | None:
+    """Return why R cannot read files of SPSS and Stata, or None."""
+    return None if _succeeds("Rscript", "-e", "library(haven)") else "R has no haven (r-cran-haven)"
+
+
 def missing_descriptions() -> str | None:
     """Return why descriptions of releases cannot be validated, or None."""
     there = (Path(__file__).parents[1] / "build/descriptions/.installed").is_file()
@@ -188,6 +193,7 @@ PROBES: dict[str, Callable[[], str | None]] = {
     "chart": missing_chart,
     "descriptions": missing_descriptions,
     "r": cache(missing_r),
+    "haven": cache(missing_haven),
     "peers": missing_peers,
     "splink": missing_splink,
 }

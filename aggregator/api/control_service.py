@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
+from aggregator.api.ending import raises
 from aggregator.api.views import MOST_AT_ONCE, action_view, event_view, first_piece, owner_view, release_view
 from aggregator.ca.enrolment import Enrolment
 from aggregator.drive.conductor import Conductor
@@ -27,7 +28,6 @@ from common import __version__
 from common.errors import TesseraError, UsageError
 from common.planning.arguments import parse_arguments
 from common.trust.credentials import Credentials
-from common.wire.status import raises
 from common.wire.v1 import control_pb2 as wire
 from common.wire.v1.control_pb2_grpc import ControlServiceServicer
 

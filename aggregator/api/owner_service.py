@@ -16,7 +16,9 @@ from cryptography import x509
 from google.protobuf.message import Message
 
 from aggregator.api.answers import Answers, check_plan
+from aggregator.api.ending import abort, raises
 from aggregator.api.rates import Rates
+from aggregator.api.server_tls import peer_certificate
 from aggregator.api.statements import Statements
 from aggregator.api.uploads import Uploads, timely
 from aggregator.ca.enrolment import Enrolment
@@ -37,11 +39,9 @@ from common.model.rounds import FIRST_COUNTED
 from common.progress import StepEstimate
 from common.trust.identity import fingerprint, party_of_certificate
 from common.trust.signing import Domain, SignerSource
-from common.trust.tls import TIME_KEY, peer_certificate
-from common.wire.answers import NONCE_BYTES, signed_answer
+from common.wire.answers import NONCE_BYTES, TIME_KEY, signed_answer
 from common.wire.limits import check_lengths
 from common.wire.software import read_software, software_here
-from common.wire.status import abort, raises
 from common.wire.v1 import owner_pb2 as wire
 from common.wire.v1.owner_pb2_grpc import OwnerServiceServicer
 
@@ -199,6 +199,7 @@ class OwnerService(OwnerServiceServicer):
                 fault = ProtocolError(f"owner {owner}: {error.message}", error.hint, error.details)
                 self._conductor.fail(release.id, fault, owner)
             raise
+        await self._turns.take()
         self._conductor.record(release.id, event)
         return wire.AnswerResponse()
 

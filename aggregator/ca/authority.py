@@ -12,18 +12,15 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from common.errors import ConfigurationError, IdentityError
 from common.files import read_private
-from common.trust.enrolment import new_key
 from common.trust.identity import Party, PartyKind, fingerprint, verify_chain
 from common.trust.signing import load_any_key
 
 LIFETIME = timedelta(days=90)
 """How long a certificate is valid."""
-CA_LIFETIME = timedelta(days=3650)
-"""How long a CA is valid."""
 BACKDATED = timedelta(minutes=5)
 """How far before its issue a certificate becomes valid: clocks differ."""
 _USAGE = {
@@ -60,27 +57,6 @@ def general_name(host: str) -> x509.GeneralName:
     except ValueError:
         return x509.DNSName(host)
     return x509.IPAddress(address)
-
-
-def make_ca(
-    name: str, begins: datetime, ends: datetime
-) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
-    """Make a CA: a P-256 key and its self-signed certificate."""
-    key = new_key()
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    builder = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(begins)
-        .not_valid_after(ends)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(key_usage(signs_certificates=True), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-    )
-    return builder.sign(key, hashes.SHA256()), key
 
 
 class Authority:

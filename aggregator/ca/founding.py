@@ -3,14 +3,17 @@
 import json
 import re
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import NameOID
 
-from aggregator.ca.authority import BACKDATED, CA_LIFETIME, Authority, make_ca
+from aggregator.ca.authority import BACKDATED, Authority, key_usage
 from common.errors import ConfigurationError, UsageError
 from common.files import RELEASE_DIRECTORY, private_directory, write_atomic
 from common.trust.enrolment import key_pem, new_key
@@ -149,3 +152,28 @@ def _config(party: Party, hosts: tuple[str, ...], listen: str, ca_key: str) -> s
     return _CONFIG.format(
         uri=party.uri, hosts=", ".join(hosts), **{key: json.dumps(text) for key, text in quoted.items()}
     )
+
+
+CA_LIFETIME = timedelta(days=3650)
+"""How long a CA is valid."""
+
+
+def make_ca(
+    name: str, begins: datetime, ends: datetime
+) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    """Make a CA: a P-256 key and its self-signed certificate."""
+    key = new_key()
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(begins)
+        .not_valid_after(ends)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(key_usage(signs_certificates=True), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    )
+    return builder.sign(key, hashes.SHA256()), key

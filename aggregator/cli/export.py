@@ -8,10 +8,9 @@ import typer
 from aggregator.cli.verify import CaOption
 from common.analysis.reading import read_release
 from common.cli import console
-from common.cli.release_options import KeyPins, Published
+from common.cli.release_options import KeyPins, Published, parse_pins
 from common.errors import UsageError
-from common.release.labelled import write_labelled
-from common.release.verification import parse_pins
+from common.release.labelled import format_of, write_labelled
 
 OutOption = Annotated[
     Path, typer.Option("--out", help="New file, .sav, .zsav or .dta.", metavar="FILE", show_default=False)
@@ -26,6 +25,7 @@ def export(
     as_json: console.JsonOption = False,
 ) -> None:
     """Verify a release folder, and write its records as a file of SPSS or Stata with labels."""
+    format_of(out)  # before the release is verified, which can take long
     release = read_release(path, ca=ca, owners=parse_pins(owner or []))
     if release.verified.plan.events is not None:
         raise UsageError(

@@ -1,11 +1,13 @@
 """A plan as an operator sees it before agreeing to it."""
 
+from typing import TYPE_CHECKING
+
 from aggregator.control.plan_sections import plan_sections, several
 from common.cli import console
 from common.cli.brief import PagePart, clip, list_items, page, rows, text
 from common.cli.sections import Facts, show
 from common.model.plan import Plan
-from common.words.guarantee import essentials
+from common.words.essentials import essentials
 from common.words.numbers import (
     OF_UNIFORM,
     bound_cell,
@@ -18,14 +20,52 @@ from common.words.numbers import (
 )
 from common.words.worth import largest_errors
 
+if TYPE_CHECKING:
+    from common.analysis.forecast import Forecast
 
-def show_plan(plan: Plan, *, details: bool) -> None:
-    """Print a plan for a decision: one page, or everything."""
-    if not details:
+
+def show_plan(plan: Plan, *, details: bool, model: str = "") -> None:
+    """Print a plan for a decision: one page, or everything; then what to expect of a model."""
+    if details:
+        show([Facts({"release": plan.release, "purpose": plan.purpose}), *plan_sections(plan)])
+    else:
         for line in brief(plan):
             console.print_line(line)
-        return
-    show([Facts({"release": plan.release, "purpose": plan.purpose}), *plan_sections(plan)])
+    if found := _forecasts(plan, model):
+        from common.analysis.forecast import ASSUMED
+
+        lines = [
+            (each.regressor, f"{each.width:.2g}", f"{each.times_sampling:.2g}")
+            if each.is_answered
+            else (each.regressor, "no interval: not counted together", "")
+            for each in found
+        ]
+        console.print_line()
+        columns = ("regressor", "width", "times that of sampling the records")
+        console.table(f"expected 95 % intervals of {model}", columns, lines)
+        console.print_line(ASSUMED)
+
+
+def _forecasts(plan: Plan, model: str) -> "tuple[Forecast, ...]":
+    if not model or plan.synthesis is None:
+        return ()
+    from common.analysis.estimates import read_formula
+    from common.analysis.forecast import forecasts
+    from common.planning.synthetic import design_of
+
+    return forecasts(design_of(plan), read_formula(model))
+
+
+def forecast_document(plan: Plan, model: str) -> list[dict[str, str | None]]:
+    """Return the same for `--json`; null where a coefficient has no interval."""
+    return [
+        {
+            "regressor": each.regressor,
+            "width": f"{each.width:.3g}" if each.is_answered else None,
+            "times_sampling": f"{each.times_sampling:.3g}" if each.is_answered else None,
+        }
+        for each in _forecasts(plan, model)
+    ]
 
 
 def brief(plan: Plan) -> list[str]:

@@ -1,11 +1,12 @@
 """`aggregator plan` and `aggregator release`: start a release and watch it to its end."""
 
 import sys
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from aggregator.cli.plan_text import show_plan
+from aggregator.cli.plan_text import forecast_document, show_plan
 from aggregator.control.asking import start_request
 from aggregator.control.connection import daemon, stated_user
 from aggregator.control.documents import (
@@ -43,8 +44,9 @@ Model = Annotated[
     typer.Option(
         "--for",
         metavar="MODEL",
-        help='Release the attributes of "ill ~ age + ward" alone: fewer tables have less noise. Of '
-        '"Surv(months, died) ~ age" time and event are counted together.',
+        help='Release the attributes of "ill ~ age + ward" alone: fewer tables have less noise. Time and '
+        'event of "Surv(months, died) ~ age", and both of "age*ward", are counted together. The plan says '
+        "how wide the intervals of its coefficients will be.",
         show_default=False,
     ),
 ]
@@ -65,7 +67,7 @@ def plan(
     """Check the owners' schemas and show the plan, without a charge to any budget."""
     with daemon(config) as calls:
         request = start_request(dry_run=True, **for_model(model, stated))
-        _drive(calls, request, details=details, as_json=as_json)
+        _drive(calls, request, details=details, as_json=as_json, model=model)
 
 
 @takes_release_arguments
@@ -92,11 +94,11 @@ def release(
             view = _start(calls, request)
             finish(view, as_json=as_json) if has_ended(view) else _show_detached(view, as_json=as_json)
         else:
-            _drive(calls, request, details=details, as_json=as_json)
+            _drive(calls, request, details=details, as_json=as_json, model=model)
 
 
 def for_model(model: str, stated: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of a release for one model: its attributes, and time and event as one.
+    """Return the options of a release for one model: its attributes, of which some are counted as one.
 
     Args:
         model: As analysts write it (`common.analysis.estimates.read_formula`); empty for none.
@@ -115,13 +117,16 @@ def for_model(model: str, stated: dict[str, Any]) -> dict[str, Any]:
         )
     formula = read_formula(model)
     both = [name for name in (formula.response, formula.event) if name]
-    regressors = [name for each in formula.regressors for name in each.split(":")]
-    together = ":".join(join_names([name]) for name in both) if formula.event else ""
-    names = join_names(dict.fromkeys([*both, *regressors]))
+    regressors = [each.split(":") for each in formula.regressors]
+    as_one = [each for each in (both, *regressors) if len(each) > 1]
+    together = ",".join(":".join(join_names([name]) for name in each) for each in as_one)
+    names = join_names(dict.fromkeys(chain(both, *regressors)))
     return stated | {"attributes": names, "together": together}
 
 
-def _drive(calls: "ControlServiceStub", request: "StartRequest", *, details: bool, as_json: bool) -> None:
+def _drive(
+    calls: "ControlServiceStub", request: "StartRequest", *, details: bool, as_json: bool, model: str
+) -> None:
     """Start a release, ask to confirm its plan, watch it to its end."""
     view = _start(calls, request)
     try:
@@ -129,7 +134,7 @@ def _drive(calls: "ControlServiceStub", request: "StartRequest", *, details: boo
             calls, view.release, lambda seen: has_ended(seen) or seen.state != "inviting", as_json=as_json
         )
         if view.plan and not as_json:
-            show_plan(Plan.from_bytes(view.plan), details=details)
+            show_plan(Plan.from_bytes(view.plan), details=details, model=model)
             if view.state == "planned" and view.note and not has_ended(view):
                 console.note(f"warning: {view.note}")
             console.print_line()
@@ -158,7 +163,7 @@ def _drive(calls: "ControlServiceStub", request: "StartRequest", *, details: boo
     if request.dry_run and view.state == "planned" and not (as_json or view.HasField("error")):
         console.print_line(f"release {view.release} is planned; no owner was asked and nothing is charged")
         return
-    finish(view, as_json=as_json, out=request.out)
+    finish(view, as_json=as_json, out=request.out, model=model)
 
 
 def _start(calls: "ControlServiceStub", request: "StartRequest") -> "ReleaseView":
@@ -234,8 +239,12 @@ def _show_detached(view: "ReleaseView", *, as_json: bool) -> None:
         console.print_line(f"to watch it: aggregator watch {view.release}")
 
 
-def finish(view: "ReleaseView", *, as_json: bool, out: str = "") -> None:
+def finish(view: "ReleaseView", *, as_json: bool, out: str = "", model: str = "") -> None:
     """Show how a release ended, or why it is halted, and end the command with the exit code that says it.
+
+    Args:
+        out: Where a copy is.
+        model: What the release is for, to add the forecast of its coefficients.
 
     Raises:
         typer.Exit: With that code, unless the release is published or was only planned.
@@ -249,7 +258,9 @@ def finish(view: "ReleaseView", *, as_json: bool, out: str = "") -> None:
         # Bad data are the operator's own usage error at an owner's command line; here they are an owner's.
         raise typer.Exit(int(ExitCode.REFUSED) if error.code == "bad_data" else code)
     if as_json:
-        console.print_json(document_with_plan(view))
+        planned = Plan.from_bytes(view.plan) if view.plan and model else None
+        more = {"forecast": forecast_document(planned, model)} if planned else {}
+        console.print_json(document_with_plan(view) | more)
         return
     console.table(f"release {view.release}: {state(view)}", COLUMNS, rows(view))
     if view.directory:

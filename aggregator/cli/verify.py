@@ -7,9 +7,9 @@ import typer
 
 from common.cli import console
 from common.cli.progress_bar import shown_progress
-from common.cli.release_options import KeyPins, Published
+from common.cli.release_options import KeyPins, Published, parse_pins
 from common.release.synthetic_table import VerifiedTable, verify_table
-from common.release.verification import Verified, parse_pins, verify_release
+from common.release.verification import Verified, verify_release
 
 CaOption = Annotated[
     Path | None,

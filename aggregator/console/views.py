@@ -14,7 +14,8 @@ from common.model.plan import Plan
 from common.model.products import Product
 from common.model.schema import Schema
 from common.release.table import describe_domain
-from common.words.guarantee import essentials, worth_of
+from common.words.essentials import essentials
+from common.words.guarantee import worth_of
 
 if TYPE_CHECKING:
     from common.wire.v1.control_pb2 import ActionView, EventView, OwnerProgress, ReleaseView, SchemaView

@@ -93,7 +93,7 @@ def _state(view: "ReleaseView", owner: Any) -> str:
 def document_with_plan(view: "ReleaseView") -> dict[str, Any]:
     """Return `document` with the plan as it was signed, and what matters most about it."""
     # Commands that show no plan start without it.
-    from common.words.guarantee import essentials
+    from common.words.essentials import essentials
 
     lines = essentials(Plan.from_bytes(view.plan)) if view.plan else ()
     plan = json.loads(view.plan) if view.plan else None

@@ -13,7 +13,8 @@ from aggregator.control.documents import iso
 from common.clock import utc_now
 from common.errors import IntegrityError, UsageError
 from common.trust import identity
-from common.trust.enrolment import Bundle, CertificateRequest
+from common.trust.bundle import Bundle
+from common.trust.enrolment import CertificateRequest
 from common.trust.identity import Party, PartyKind, parse_fingerprint
 from common.trust.signing import load_chain
 

@@ -8,8 +8,15 @@ from aggregator.protocol.events import Conflicted, Ending, Expired, Failed, Refu
 from aggregator.protocol.release import Release
 from aggregator.protocol.states import TRANSITIONS, State
 from aggregator.protocol.work import work_for
-from common.errors import ConflictError, InternalError, TesseraError, UsageError, by_code, from_document
-from common.log import one_line
+from common.errors import (
+    ConflictError,
+    InternalError,
+    TesseraError,
+    UsageError,
+    by_code,
+    from_document,
+    one_line,
+)
 from common.model.rounds import FIRST_COUNTED
 from common.words.guarantee import worth_of
 from common.words.worth import BETTER

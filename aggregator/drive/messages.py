@@ -8,6 +8,7 @@ import zlib
 from base64 import b64decode
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from aggregator.protocol.events import Passed
 from aggregator.protocol.release import Release
@@ -90,11 +91,13 @@ def work_message(release: Release, work: Work, document: SharedDocument | None) 
     elif work.step == "collect":
         message.collect.SetInParent()
     elif work.step == "measure":
-        message.measure.CopyFrom(_measure(release, document))
+        message.measure.CopyFrom(wire.Measure(**_opening(release, document)))
+        passed = (progress.passed_sums for progress in release.progress.values())
+        message.measure.parcels.extend(_parcels(passed))
     elif work.step == "encrypt":
-        message.encrypt.CopyFrom(_pass(release, document))
+        message.encrypt.CopyFrom(wire.Pass(**_opening(release, document)))
     elif work.step == "add":
-        message.add.CopyFrom(_pass(release, document))
+        message.add.CopyFrom(wire.Pass(**_opening(release, document)))
         message.add.parcels.extend(_parcels(progress.passed_rows for progress in release.progress.values()))
     else:
         state, reason, manifest = conclusion(release)
@@ -144,16 +147,17 @@ def _mask(release: Release, document: SharedDocument | None) -> wire.Mask:
     )
 
 
-def _pass(release: Release, document: SharedDocument | None) -> wire.Pass:
+def _opening(release: Release, document: SharedDocument | None) -> dict[str, Any]:
+    """Return what opened the round: the common fields of the messages that ask for something in it."""
     if not release.round or document is None:
         raise InternalError(f"release {release.id} has no open round")
     opened = release.rounds[-1]
-    return wire.Pass(
-        round=release.round,
-        opening_digest=document.digest,
-        signature=bytes.fromhex(opened.signature),
-        certificate=opened.certificate.encode(),
-    )
+    return {
+        "round": release.round,
+        "opening_digest": document.digest,
+        "signature": bytes.fromhex(opened.signature),
+        "certificate": opened.certificate.encode(),
+    }
 
 
 def _parcels(passed: Iterable[Passed | None]) -> Iterator[wire.Parcel]:
@@ -164,16 +168,3 @@ def _parcels(passed: Iterable[Passed | None]) -> Iterator[wire.Parcel]:
                 signature=bytes.fromhex(statement.signature),
                 certificate=statement.certificate.encode(),
             )
-
-
-def _measure(release: Release, document: SharedDocument | None) -> wire.Measure:
-    if not release.round or document is None:
-        raise InternalError(f"release {release.id} has no open round")
-    opened = release.rounds[-1]
-    return wire.Measure(
-        round=release.round,
-        opening_digest=document.digest,
-        signature=bytes.fromhex(opened.signature),
-        certificate=opened.certificate.encode(),
-        parcels=_parcels(progress.passed_sums for progress in release.progress.values()),
-    )

@@ -226,7 +226,8 @@ def _write_data(
     """Write the data files, and those of events, in all formats at once; summarise the columns of data."""
     from common.release.column_summary import ColumnSummaries
     from common.release.events import events_table, unfold
-    from common.release.table import RECORD_COLUMN, events_schema, file_metadata, release_schema, to_units
+    from common.release.table import RECORD_COLUMN, events_schema, file_metadata, release_schema
+    from common.release.values import to_units
 
     schema, events = release_schema(plan), plan.events
     metadata = file_metadata(plan, document)

@@ -14,8 +14,9 @@ from common.model.plan import Plan
 from common.planning.synthetic import design_of
 from common.release.counts import counts_table
 from common.release.table import release_table
+from common.synthesis.records import synthesise
 from common.synthesis.sample import MOST_RECORDS
-from common.synthesis.schedule import RoundSums, next_round, synthesise
+from common.synthesis.schedule import RoundSums, next_round
 from common.workspace import Workspace
 
 _COPIES = 6

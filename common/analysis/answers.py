@@ -8,11 +8,12 @@ Every answer is a table with a line per estimate:
 | `estimate` | what it says of the original records, as far as anything public tells |
 | `standard_error` | of the noise, and of sampling where that is asked for |
 | `low`, `high` | the interval of `estimate`; infinite where nothing bounds it |
-| `note` | reason for an open interval or a missing estimate; else empty |
+| `note` | reason for an open interval or a missing estimate; the share of missing values; else empty |
 
 A line of dates has dates, and its standard error is in days.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from datetime import date, timedelta
 from typing import TYPE_CHECKING
@@ -95,6 +96,11 @@ def within(table: "pd.DataFrame", attribute: Attribute) -> "pd.DataFrame":
     return table
 
 
+def with_missing(table: "pd.DataFrame", share: float) -> "pd.DataFrame":
+    """Return an answer about the values that are present, whose lines say which share is missing."""
+    return table.assign(note=f"of present values; {share:.1%} are missing") if share else table
+
+
 def with_open(table: "pd.DataFrame") -> "pd.DataFrame":
     """Return an answer of log odds whose lines without a finite estimate have open intervals.
 
@@ -129,18 +135,45 @@ def names_of(names: object) -> list[str]:
     Raises:
         UsageError: If one is not text, is named twice, or is an interaction.
     """
+    texts = _different(names)
+    if crossed := [name for name in texts if ":" in name or "*" in name]:
+        raise UsageError(
+            f"{crossed[0]!r} is an interaction, which only models have",
+            'name attributes; in a model, on=["age", "sex", "age:sex"]',
+        )
+    return texts
+
+
+def regressors_of(on: object) -> list[str]:
+    """Return the regressors of a model: "age*sex" stands for "age", "sex" and their interaction "age:sex".
+
+    Raises:
+        UsageError: If one is not text, is named twice, or is not an interaction of two attributes.
+    """
+    found: list[str] = []
+    for name in _different(on):
+        parts = [part.strip() for part in re.split("[:*]", name)]
+        if len(parts) > 2 or not all(parts) or len(set(parts)) < len(parts):
+            raise UsageError(
+                f"{name!r} is not an interaction of two attributes",
+                'for example on=["age", "sex", "age:sex"]',
+            )
+        found += [*parts, ":".join(parts)] if "*" in name else [":".join(parts)]
+    return list(dict.fromkeys(found))
+
+
+def parts_of_regressors(names: Iterable[str]) -> list[str]:
+    """Return the attributes of regressors, each once."""
+    return list(dict.fromkeys(part for name in names for part in name.split(":")))
+
+
+def _different(names: object) -> list[str]:
     found = list(names) if isinstance(names, Iterable) and not isinstance(names, str) else [names]
     texts = [name for name in found if isinstance(name, str)]
     if wrong := [name for name in found if not isinstance(name, str)]:
         raise UsageError(f"{wrong[0]!r} is not the name of an attribute", 'for example ["age", "sex"]')
     if len(set(texts)) != len(texts):
         raise UsageError("an attribute is named twice", "name every attribute once")
-    if crossed := [name for name in texts if ":" in name or "*" in name]:
-        raise UsageError(
-            f"the interaction {crossed[0]!r} is a relation of three attributes, which masking and noisy "
-            "tables of two weaken by an unknown amount",
-            "leave it out; or ask the owners to release the product, or the combined groups, as an attribute",
-        )
     return texts
 
 

@@ -18,8 +18,10 @@ from common.analysis.answers import (
     is_numeric,
     joined,
     names_of,
+    parts_of_regressors,
     quantile_shares,
     refused,
+    regressors_of,
     with_dates,
 )
 from common.arrays import Float64Array, Int64Array
@@ -51,27 +53,27 @@ class Formula:
     event: str
     """Empty but for survival."""
     regressors: tuple[str, ...]
+    """Attributes, and interactions such as "age:sex"."""
 
 
 _SURVIVAL = re.compile(r"Surv\(\s*([^(),]+?)\s*,\s*([^(),]+?)\s*\)")
 
 
 def read_formula(text: str) -> Formula:
-    """Read a model such as "ill ~ age + ward" or "Surv(months, died) ~ age + ward".
+    """Read a model such as "ill ~ age*ward" or "Surv(months, died) ~ age + ward".
 
     Raises:
-        UsageError: If it is not a formula.
+        UsageError: If it is not a formula, or as `regressors_of`.
     """
     response, tilde, regressors = (part.strip() for part in text.partition("~"))
     survival = _SURVIVAL.fullmatch(response)
-    names = tuple(part.strip() for part in regressors.split("+"))
+    names = [part.strip() for part in regressors.split("+")]
     if not (tilde and response and all(names)) or (response.startswith("Surv(") and not survival):
         raise UsageError(
             f"{text!r} is not a formula", 'for example "ill ~ age + ward", or "Surv(months, died) ~ age"'
         )
-    if survival:
-        return Formula(survival[1], survival[2], names)
-    return Formula(response, "", names)
+    both = (survival[1], survival[2]) if survival else (response, "")
+    return Formula(*both, tuple(regressors_of(names)))
 
 
 class Estimates(ABC):
@@ -83,7 +85,7 @@ class Estimates(ABC):
     """
 
     of_three: ClassVar[str]
-    """Why relations of three attributes are refused."""
+    """Why relations of three attributes are refused: how masking or counting treats one."""
 
     # --- answers of a product -----------------------------------------------------------------------------
 
@@ -94,6 +96,10 @@ class Estimates(ABC):
     @abstractmethod
     def attribute(self, name: str) -> Attribute:
         """Return an attribute that estimates can be of; raises UsageError with the reason if none can be."""
+
+    def listed(self, name: str) -> Attribute:
+        """Return an attribute whose own values can be estimated; raises UsageError as `attribute`."""
+        return self.attribute(name)
 
     @abstractmethod
     def numeric(self) -> list[str]:
@@ -132,7 +138,8 @@ class Estimates(ABC):
     ) -> "pd.DataFrame":
         """Return the means of numbers and dates, and the shares that are true.
 
-        An attribute that has none has a line that says why.
+        An attribute that has none has a line that says why. Missing values are left out: the line says how
+        many there are.
 
         Args:
             names: Empty for all that have a mean.
@@ -141,7 +148,7 @@ class Estimates(ABC):
         for name in names_of(names) or self.numeric():
             dates.append(is_date(self.released(name)))
             try:
-                if not is_numeric(self.attribute(name)):
+                if not is_numeric(self.listed(name)):
                     raise UsageError("it is a category: use shares", "")
                 lines.append(self._mean(name, asked))
             except UsageError as problem:
@@ -163,12 +170,12 @@ class Estimates(ABC):
         confidence: float = 0.95,
         population: bool = False,
     ) -> "pd.DataFrame":
-        """Return quantiles of a number or date.
+        """Return quantiles of a number or date, of its present values.
 
         Args:
             at: Shares of the records below them, between 0 and 1.
         """
-        asked, attribute, shares = Interval(confidence, population), self.attribute(name), quantile_shares(at)
+        asked, attribute, shares = Interval(confidence, population), self.listed(name), quantile_shares(at)
         if attribute.is_categorical:
             raise UsageError(f"attribute {name!r} has no quantiles: it is a category", "use shares")
         return with_dates(self._quantiles(name, shares, asked), [is_date(attribute)] * shares.size)
@@ -196,7 +203,8 @@ class Estimates(ABC):
 
         Args:
             response: A number, a date, a boolean or a category of two labels.
-            on: The regressors: these, or categories.
+            on: The regressors: these, or categories; "age:sex" is the interaction of two that were counted
+                together, and "age*sex" stands for both and their interaction.
         """
         asked, regressors = Interval(confidence, population), self._model(response, on)
         if not is_numeric(self.attribute(response)):
@@ -223,17 +231,11 @@ class Estimates(ABC):
         code = event_code(self.attribute(response), event)
         return self._logistic(response, code, regressors, asked)
 
+    @abstractmethod
     def crosstab(
         self, first: str, second: str, *, confidence: float = 0.95, population: bool = False
     ) -> "pd.DataFrame":
-        """Return the share of the records in every cell of two attributes' bins."""
-        Interval(confidence, population)
-        for name in (first, second):
-            self.attribute(name)
-        raise UsageError(
-            "cells of a table of two attributes have no true intervals here",
-            "regress, or use logistic, on the groups; or ask the owners for a synthetic release",
-        )
+        """Return the share of the records in every cell of two attributes' labels, or bins."""
 
     def survival(
         self,
@@ -276,7 +278,7 @@ class Estimates(ABC):
             on: The regressors: other attributes.
         """
         Interval(confidence, population)
-        raise self._refusal("hazard ratios have", time, event, names_of(on))
+        raise self._refusal("hazard ratios have", time, event, parts_of_regressors(regressors_of(on)))
 
     def _refusal(self, what: str, time: str, event: str, others: Sequence[str]) -> UsageError:
         for name in (time, event, *others):
@@ -285,15 +287,30 @@ class Estimates(ABC):
             "regress the event with logistic; or ask for a synthetic release that counts both together: "
             f"--together {time}:{event}"
         )
-        return UsageError(f"{what} no true intervals here: {self.of_three}", hint)
+        reason = "masking moves times and events apart"
+        if others:
+            reason = f"time, event and another attribute are a relation of three, which {self.of_three}"
+        return UsageError(f"{what} no true intervals here: {reason}", hint)
+
+    def _check_interaction(self, first: str, second: str) -> None:
+        """Raises UsageError unless relations of a third attribute with both are known."""
+        raise UsageError(
+            f"the interaction of {first!r} and {second!r} has no true interval here: with the response it is "
+            f"a relation of three attributes, which {self.of_three}",
+            f"ask for a synthetic release that counts both together: --together {first}:{second}",
+        )
 
     def _model(self, response: str, on: str | Sequence[str]) -> list[str]:
-        """Return the names of the regressors, all different from each other and from the response."""
-        regressors = names_of(on)
-        if not regressors or response in regressors:
+        """Return the regressors, whose attributes are all different from the response."""
+        regressors = regressors_of(on)
+        attributes = parts_of_regressors(regressors)
+        if not regressors or response in attributes:
             raise UsageError("regressors are other attributes than the response", "name one or more: on=...")
-        for name in (response, *regressors):
+        for name in (response, *attributes):
             self.attribute(name)
+        for name in regressors:
+            if ":" in name:
+                self._check_interaction(*name.split(":"))
         return regressors
 
     def supports(self, formula: str) -> str:

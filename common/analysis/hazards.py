@@ -27,7 +27,8 @@ from common.model.together import Joint
 from common.synthesis.binning import Binning
 from common.synthesis.histogram import GRAIN, Histogram
 
-_MOST_STEPS, _CLOSE = 60, 1e-7
+_MOST_STEPS, _CLOSE = 60, 1e-4
+"""Newton's steps, and how much a log hazard changes in the last: what is left is about the square of it."""
 _LONGEST = 2.0
 """How much a log hazard changes in one step."""
 MOST_LOG_HAZARD = 15.0
@@ -135,7 +136,11 @@ _Likelihood = Callable[[Float64Array], tuple[Float64Array, Float64Array]]
 
 
 def cox_fit(
-    columns: Float64Array, bins: Int64Array, weights: Float64Array, leaving: Leaving
+    columns: Float64Array,
+    bins: Int64Array,
+    weights: Float64Array,
+    leaving: Leaving,
+    start: Float64Array | None = None,
 ) -> tuple[Float64Array, Float64Array]:
     """Return log hazard ratios, infinite where nothing bounds them, and their information.
 
@@ -143,23 +148,25 @@ def cox_fit(
         columns: Regressors, `(n_records, n_columns)`.
         bins: The bin of each record's time and event, `(n_records,)`.
         weights: `(n_records,)`, not negative.
+        start: Log hazard ratios near those that are looked for.
 
     Returns:
         `(n_columns,)` and `(n_columns, n_columns)`.
     """
-    n_bins, at_risk = leaving.with_event.size, leaving.at_risk.T
-    held = np.bincount(bins, weights, n_bins) * leaving.with_event
-    events = held @ leaving.shares
-    happened = columns.T @ (weights * leaving.with_event[bins])
-    products = np.einsum("ij,ik->ijk", columns, columns).reshape(len(columns), -1)
+    order = np.argsort(bins, kind="stable")
+    columns, bins, weights = columns[order], bins[order], weights[order]
+    present, starts = np.unique(bins, return_index=True)
+    at_risk = leaving.at_risk[present].T
+    with_event = weights * leaving.with_event[bins]
+    events = np.add.reduceat(with_event, starts) @ leaving.shares[present]
+    happened = columns.T @ with_event
+    powers = _powers(columns)
 
     def likelihood(at: Float64Array) -> tuple[Float64Array, Float64Array]:
         hazards = weights * np.exp(np.clip(columns @ at, -MOST_LOG_HAZARD, MOST_LOG_HAZARD))
-        sums = [_by_bin(bins, hazards[:, None] * each, n_bins) for each in (columns, products)]
-        whole = np.maximum(at_risk @ np.bincount(bins, hazards, n_bins), 1e-12)
-        return _of_risk_sets(happened, events, whole, at_risk @ sums[0], at_risk @ sums[1])
+        return _of_risk_sets(happened, events, at_risk @ np.add.reduceat(powers * hazards, starts, axis=1).T)
 
-    return _newton(likelihood, columns)
+    return _newton(likelihood, columns, start)
 
 
 def plain_cox_fit(columns: Float64Array, times: Float64Array, happened: BoolArray) -> Float64Array:
@@ -168,39 +175,40 @@ def plain_cox_fit(columns: Float64Array, times: Float64Array, happened: BoolArra
     columns, times, happened = columns[order], times[order], happened[order]
     # The last record of each tie, whose running sum has the whole risk set.
     last = np.searchsorted(-times, -times[happened], side="right") - 1
-    products = np.einsum("ij,ik->ijk", columns, columns).reshape(len(columns), -1)
+    powers = _powers(columns)
 
     def likelihood(at: Float64Array) -> tuple[Float64Array, Float64Array]:
         hazards = np.exp(np.clip(columns @ at, -MOST_LOG_HAZARD, MOST_LOG_HAZARD))
-        whole, first, second = (
-            np.cumsum(each, axis=0)[last]
-            for each in (hazards, hazards[:, None] * columns, hazards[:, None] * products)
-        )
-        return _of_risk_sets(columns[happened].sum(axis=0), np.ones(last.size), whole, first, second)
+        sums = np.stack([np.cumsum(hazards * each)[last] for each in powers], axis=1)
+        return _of_risk_sets(columns[happened].sum(axis=0), np.ones(last.size), sums)
 
     return _newton(likelihood, columns)[0]
 
 
-def _by_bin(bins: Int64Array, values: Float64Array, n_bins: int) -> Float64Array:
-    return np.stack([np.bincount(bins, each, n_bins) for each in values.T], axis=1)
+def _powers(columns: Float64Array) -> Float64Array:
+    """Return 1, the columns, and the product of each with itself and later ones, `(n_powers, n_records)`."""
+    first, second = np.triu_indices(columns.shape[1])
+    rows = np.ascontiguousarray(columns.T)
+    return np.concatenate([np.ones((1, len(columns))), rows, rows[first] * rows[second]])
 
 
 def _of_risk_sets(
-    happened: Float64Array,
-    events: Float64Array,
-    whole: Float64Array,
-    first: Float64Array,
-    second: Float64Array,
+    happened: Float64Array, events: Float64Array, sums: Float64Array
 ) -> tuple[Float64Array, Float64Array]:
-    """Return score and information from sums over the risk set of each event or cell."""
-    means = first / whole[:, None]
-    size = means.shape[1]
-    squares = (second / whole[:, None]).reshape(-1, size, size) - np.einsum("ij,ik->ijk", means, means)
-    return happened - events @ means, np.einsum("i,ijk->jk", events, squares)
+    """Return score and information from sums of `_powers` over the risk set of each event or cell."""
+    size = happened.size
+    powers = sums[:, 1:] / np.maximum(sums[:, :1], 1e-12)
+    means, squares = powers[:, :size], events @ powers[:, size:]
+    information = np.zeros((size, size))
+    information[np.triu_indices(size)] = squares
+    information += np.triu(information, 1).T
+    return happened - events @ means, information - (means * events[:, None]).T @ means
 
 
-def _newton(likelihood: _Likelihood, columns: Float64Array) -> tuple[Float64Array, Float64Array]:
-    at: Float64Array = np.zeros(columns.shape[1])
+def _newton(
+    likelihood: _Likelihood, columns: Float64Array, start: Float64Array | None = None
+) -> tuple[Float64Array, Float64Array]:
+    at: Float64Array = np.zeros(columns.shape[1]) if start is None else np.where(np.isfinite(start), start, 0)
     score, information = likelihood(at)
     reach = np.abs(columns).max(axis=0)
     for _ in range(_MOST_STEPS):
@@ -210,7 +218,7 @@ def _newton(likelihood: _Likelihood, columns: Float64Array) -> tuple[Float64Arra
         if (np.abs(at) * reach).max() > 2 * MOST_LOG_HAZARD:
             # No finite coefficients: what still grows tells apart the records with an event.
             return np.where(np.abs(step) * reach > 0.1, np.copysign(np.inf, at), at), information
-        score, information = likelihood(at)
         if moved < _CLOSE:
             break
+        score, information = likelihood(at)
     return at, information

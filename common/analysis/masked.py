@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from common.analysis import masked_models
-from common.analysis.answers import is_numeric, names_of
+from common.analysis.answers import is_numeric, names_of, with_missing
 from common.analysis.attenuation import HEAVY_TAIL, Distortion, MaskedValues, MaskingParams
 from common.analysis.calibration import resampled
 from common.analysis.estimates import Estimates, Interval
@@ -22,7 +22,7 @@ from common.arrays import Float64Array, Int64Array
 from common.errors import UsageError
 from common.model.plan import Plan
 from common.model.schema import Attribute
-from common.release.table import to_units
+from common.release.values import to_units
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,6 +36,9 @@ _LEAST_SHARE = 0.03
 """Smallest share of the records in a level of a logistic regression. Intervals of rarer marital states of
 Adult held the original log odds in half of the releases."""
 
+_MOST_NOISE = 0.05
+"""Records that positive noise of counts makes up, as a share. With 0.15, two thirds of intervals held."""
+
 
 class MaskedEstimates(Estimates):
     """Estimates of the records that were masked.
@@ -46,9 +49,7 @@ class MaskedEstimates(Estimates):
         table: The released values.
     """
 
-    of_three = (
-        "rank noise moves times and events apart, and nothing public corrects relations of three attributes"
-    )
+    of_three = "masking weakens by an unknown amount"
 
     def __init__(self, plan: Plan, records: Mapping[str, int], table: pa.Table) -> None:
         self._plan, self._records, self._table = plan, records, table
@@ -110,7 +111,9 @@ class MaskedEstimates(Estimates):
         return units
 
     def _mean(self, name: str, asked: Interval) -> "pd.DataFrame":
-        return masked_models.means([self._term(name)], asked.confidence, 1 + asked.population)
+        term, missing = self._present(name)
+        table = masked_models.means([term], asked.confidence, 1 + asked.population)
+        return with_missing(table, missing)
 
     def _shares(self, name: str, asked: Interval) -> "pd.DataFrame":
         attribute = self.attribute(name)
@@ -127,10 +130,11 @@ class MaskedEstimates(Estimates):
 
     def _quantiles(self, name: str, at: Float64Array, asked: Interval) -> "pd.DataFrame":
         # A tail does not matter inside of the outermost clusters and half of the next.
-        cluster = 1.5 / min(way.n_clusters for way in self.ways(self.attribute(name)))
+        cluster = 1.5 / min(way.n_clusters for way in self.ways(self.listed(name)))
         inside = bool(((at >= cluster) & (at <= 1 - cluster)).all())
-        term = self._term(name, allowed=HEAVY_TAIL if inside else "")
-        return masked_models.quantiles(term, at.tolist(), asked.confidence, 1 + asked.population)
+        term, missing = self._present(name, allowed=HEAVY_TAIL if inside else "")
+        table = masked_models.quantiles(term, at.tolist(), asked.confidence, 1 + asked.population)
+        return with_missing(table, missing)
 
     def correlations(
         self,
@@ -146,7 +150,7 @@ class MaskedEstimates(Estimates):
             ranks: Whether to correlate ranks instead of values (Spearman), for which tails do not matter.
         """
         asked = Interval(confidence, population)
-        chosen = names_of(names) or self.numeric(ranks=ranks)
+        chosen = names_of(names) or self._corrected(ranks=ranks)
         for name in chosen:
             if not is_numeric(self.attribute(name)):
                 raise UsageError(f"attribute {name!r} cannot be corrected: it is a category", "leave it out")
@@ -158,6 +162,40 @@ class MaskedEstimates(Estimates):
             )
         return masked_models.correlations(terms, asked.confidence, 1 + asked.population)
 
+    def crosstab(
+        self, first: str, second: str, *, confidence: float = 0.95, population: bool = False
+    ) -> "pd.DataFrame":
+        """Return the share of the records that have each pair of labels (see `Estimates`)."""
+        import pandas as pd
+
+        asked = Interval(confidence, population)
+        for name in names_of([first, second]):
+            if not self.attribute(name).is_categorical:
+                raise UsageError(
+                    f"a table of masked records is one of labels, and {name!r} is a number",
+                    "use regress; or ask the owners for a synthetic release",
+                )
+        (rows, refused_rows), (columns, refused_columns) = map(self._indicators, (first, second))
+        if not (rows and columns):
+            raise UsageError(next(iter((refused_columns if rows else refused_rows).values())), _UNCORRECTED)
+        samples = 1 + asked.population
+        table = masked_models.cells(rows.values(), columns.values(), asked.confidence, samples)
+        table.index = pd.MultiIndex.from_product([rows, columns], names=[first, second])
+        labels = [self.attribute(name).labels for name in (first, second)]
+        table = table.reindex(pd.MultiIndex.from_product(labels, names=[first, second]))
+        notes = (refused_rows.get(one, "") or refused_columns.get(other, "") for one, other in table.index)
+        return table.assign(note=list(notes))
+
+    def _indicators(self, name: str) -> tuple[dict[str, masked_models.Term], dict[str, str]]:
+        """Return the indicators of labels by label, and why those of others cannot be corrected."""
+        terms, reasons = dict[str, masked_models.Term](), dict[str, str]()
+        for code, label in enumerate(self.attribute(name).labels):
+            try:
+                terms[label] = self._term(name, [code])
+            except UsageError as problem:
+                reasons[label] = str(problem)
+        return terms, reasons
+
     def _linear(self, response: str, on: Sequence[str], asked: Interval) -> "pd.DataFrame":
         terms = self._regressors(on)
         return masked_models.linear(self._term(response), terms, asked.confidence, 1 + asked.population)
@@ -168,8 +206,12 @@ class MaskedEstimates(Estimates):
         terms = self._regressors(on, _LEAST_SHARE)
         return masked_models.logistic(happened, terms, asked.confidence, 1 + asked.population)
 
-    def numeric(self, *, ranks: bool = False) -> list[str]:
-        """Return the names of all numeric attributes that can be corrected."""
+    def numeric(self) -> list[str]:
+        """Return the names of numeric attributes that can be corrected, or have missing values."""
+        corrected = self._corrected()
+        return [each.name for each in self._plan.counted if each.name in corrected or each.keeps_missing]
+
+    def _corrected(self, *, ranks: bool = False) -> list[str]:
         return [
             attribute.name
             for attribute in self._plan.counted
@@ -186,16 +228,20 @@ class MaskedEstimates(Estimates):
 
     def attribute(self, name: str) -> Attribute:
         """Return an attribute that was masked by itself and has no missing values (see `Estimates`)."""
-        released = self.released(name)
-        if base := released.base:
+        attribute = self.listed(name)
+        if unplaced := attribute.unplaced:
+            raise UsageError(
+                f"attribute {name!r} has {unplaced}, which relations with others do not allow for",
+                "leave it out, or analyse the table, and state what becomes of missing values",
+            )
+        return attribute
+
+    def listed(self, name: str) -> Attribute:
+        """Return an attribute that was masked by itself (see `Estimates`)."""
+        if base := self.released(name).base:
             raise UsageError(
                 f"attribute {name!r} follows {base!r} and is not corrected by itself",
                 f"estimate {base!r}, and apply the table of the plan",
-            )
-        if unplaced := released.unplaced:
-            raise UsageError(
-                f"attribute {name!r} has {unplaced}, which no estimate here allows for",
-                "leave it out, or analyse the table, and state what becomes of missing values",
             )
         return self._plan.counted_attribute(name)
 
@@ -259,11 +305,46 @@ class MaskedEstimates(Estimates):
         if ranks:
             _, place, counts = np.unique(units, return_inverse=True, return_counts=True)
             scale, values = 1.0, ((np.cumsum(counts) - counts / 2) / units.size)[place]
-        as_released = masked_models.Term.as_released(shown, name, values)
         masked = self._values_of(attribute, labels, ranks=ranks)
-        if (note := masked.distortion.note) and note != allowed:
-            what = f"category {texts!r} of attribute {name!r}" if labels else f"attribute {name!r}"
-            raise UsageError(f"{what} cannot be corrected: {note}", _UNCORRECTED)
-        scores = masked.scores * scale
-        scores -= scores.mean()
-        return replace(as_released, scores=scores, bins=masked.bins, drawn=masked.drawn.times(scale))
+        what = f"category {texts!r} of attribute {name!r}" if labels else f"attribute {name!r}"
+        return _corrected_term(
+            masked_models.Term.as_released(shown, name, values), masked, scale, what, allowed
+        )
+
+    def _present(self, name: str, allowed: str = "") -> tuple[masked_models.Term, float]:
+        """Return the column of an attribute's present values, and the share that is missing.
+
+        Missing values are counted as one more value. So the others are as if only they had been masked.
+        """
+        attribute = self._plan.counted_attribute(name)
+        if not attribute.keeps_missing:
+            return self._term(name, allowed=allowed), 0.0
+        units = self._units(attribute)
+        present = units[units <= attribute.upper]
+        if not present.size:
+            raise UsageError(f"all released values of {name!r} are missing", "leave it out")
+        share, scale, ways = present.size / units.size, float(attribute.unit), self.ways(attribute)
+        # Half of the noise is positive; what is negative was set to 0.
+        noise = attribute.n_values * sum(way.count_scale for way in ways) / 2
+        if noise > _MOST_NOISE * present.size:
+            raise UsageError(
+                f"attribute {name!r} cannot be corrected: each of its {attribute.n_values:,} values was "
+                "counted, as missing ones were, and noise made up too many of the counts",
+                _UNCORRECTED,
+            )
+        ways = [replace(way, n_records=max(round(way.n_records * share), 1)) for way in ways]
+        masked = MaskedValues(replace(attribute, keeps_missing=False), ways, present)
+        values = np.asarray(present * scale, dtype=np.float64)
+        as_released = masked_models.Term.as_released(name, name, values)
+        return _corrected_term(as_released, masked, scale, f"attribute {name!r}", allowed), 1 - share
+
+
+def _corrected_term(
+    as_released: masked_models.Term, masked: MaskedValues, scale: float, what: str, allowed: str
+) -> masked_models.Term:
+    """Return a column with its correction; raises UsageError for a reason that is not allowed."""
+    if (note := masked.distortion.note) and note != allowed:
+        raise UsageError(f"{what} cannot be corrected: {note}", _UNCORRECTED)
+    scores = masked.scores * scale
+    scores -= scores.mean()
+    return replace(as_released, scores=scores, bins=masked.bins, drawn=masked.drawn.times(scale))

@@ -22,9 +22,9 @@ References:
     White 1980, A heteroskedasticity-consistent covariance matrix estimator (the sandwich of influences).
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, product
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Self
 
@@ -133,6 +133,24 @@ def quantiles(term: Term, at: Sequence[float], confidence: float, samples: int =
         draws[line] = [np.interp(place, places, each) for place, each in zip(moved, lists, strict=True)]
     released = np.quantile(term.released + term.mean, at, method="inverted_cdf")
     return _table(pd.Index(at, name=term.name), released, draws, np.zeros(len(at)), confidence)
+
+
+def cells(
+    first: Collection[Term], second: Collection[Term], confidence: float, samples: int = 1
+) -> "pd.DataFrame":
+    """Return the share of the records that have both of two labels, a line for each pair of indicators."""
+    import pandas as pd
+
+    released, draws, sampling = [], [], []
+    for a, b in product(first, second):
+        released.append((a.released * b.released).mean() + a.mean * b.mean)
+        draws.append(covariances(a, b) + a.drawn.means * b.drawn.means)
+        influence = a.scores * b.scores + a.mean * b.released + b.mean * a.released
+        sampling.append(influence.var() / len(influence))
+    index = pd.MultiIndex.from_product([[term.name for term in each] for each in (first, second)])
+    table = _table(index, np.array(released), np.stack(draws), samples * np.array(sampling), confidence)
+    sides = ["estimate", "low", "high"]
+    return table.assign(**{side: table[side].clip(0, 1) for side in sides})
 
 
 def correlations(terms: Sequence[Term], confidence: float, samples: int = 1) -> "pd.DataFrame":

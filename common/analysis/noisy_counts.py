@@ -16,8 +16,8 @@ with their covariance; a table of pairs is that of both with another one.
 
 *Two attributes.* The counts of a table get equal shares of what they lack to n: the same with one round.
 
-*Means.* Values are in the middle of their part, on a logarithmic scale in the geometric middle. An interval
-also has room for all of them at the ends of their parts.
+*Means.* Values are in the middle of their part, on a logarithmic scale in the geometric middle. Far from the
+median, where no count stands out of the noise, counts are fitted (`common.analysis.noisy_means`).
 
 *Correlations.* With bin means a and b, taken from the one-way counts, and the table T of bins: the covariance
 of a and b in T, divided by the standard deviations of the one-way counts. Bins hide what happens within them.
@@ -40,7 +40,7 @@ References:
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
 from math import log, sqrt
@@ -49,6 +49,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from common.analysis.noisy_means import Shells, mean_by_shells
+from common.analysis.originals import random_of
 from common.arrays import Float64Array, Int64Array
 from common.errors import UsageError
 from common.model.schema import Attribute
@@ -60,6 +62,10 @@ from common.synthesis.schedule import OneWay, RoundSums, Table, split
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+_MOST_HIDDEN = 0.1
+"""Largest part of a variance that can be within the parts of one-way counts, which nothing shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +156,7 @@ class NoisyCounts:
         self._design, self.measured = measured.design, measured
         self._following = {each.name: each for each in following}
         self._estimated: dict[int, Parts] = {}
+        self._binned: dict[str, _Binned | None] = {}
         attributes = self._design.attributes
         self.attributes = tuple(part for each in attributes for part in parts_of(each))
         """All that are released and not derived."""
@@ -223,8 +230,7 @@ class NoisyCounts:
             confidence: Of the intervals.
 
         Returns:
-            A line per attribute: `mean`, `standard_error`, `low`, `high`. Where parts are wider than a value
-            the interval is wider than the noise.
+            A line per attribute: `mean`, `standard_error`, `low`, `high` (`common.analysis.noisy_means`).
 
         Raises:
             UsageError: If one has no mean.
@@ -239,19 +245,18 @@ class NoisyCounts:
                 raise UsageError(
                     f"noise hides how many values of {attribute.name} are present", "leave it out"
                 )
-            middles = part_middles(attribute, parts.first, parts.last)
-            mean = float(parts.counts[present] @ middles[present]) / n_present
-            weights = np.where(present, middles - mean, 0) / n_present
-            held = np.where(present, np.maximum(parts.counts, 0), 0) / n_present
-            below = float(held @ (middles - parts.first))
-            beyond = float(held @ (parts.last - middles))
-            error, unit = sqrt(parts.variance(weights)), float(attribute.unit)
-            lines[attribute.name] = [
-                (attribute.lower + mean) * unit,
-                error * unit,
-                (attribute.lower + mean - below - reach * error) * unit,
-                (attribute.lower + mean + beyond + reach * error) * unit,
-            ]
+            place = np.flatnonzero(present)
+            mean, error = mean_by_shells(
+                parts.counts[place],
+                parts.covariance[np.ix_(place, place)],
+                part_middles(attribute, parts.first, parts.last)[place],
+                (parts.last - parts.first)[place] / 2,
+                random_of(attribute.name),
+            )
+            unit, ends = float(attribute.unit), (attribute.lower, attribute.upper)
+            sides = (mean + sign * reach * error for sign in (0, -1, 1))
+            value, low, high = (np.clip(attribute.lower + side, *ends) * unit for side in sides)
+            lines[attribute.name] = [value, error * unit, low, high]
         columns = ["mean", "standard_error", "low", "high"]
         return pd.DataFrame.from_dict(lines, orient="index", columns=columns).rename_axis("attribute")
 
@@ -310,28 +315,49 @@ class NoisyCounts:
         for own, conditional in ((one, shares @ away[1]), (other, away[0] @ shares)):
             scale = one.deviation * other.deviation * n_records
             moved = conditional[own.labels] * (own.middles - own.means[own.labels]) / own.shares[own.labels]
-            spread = ((own.middles - own.mean) ** 2 / own.deviation**2 - 1) / n_records
-            noise += own.parts.variance(moved / scale - grouped / 2 * spread)
+            noise += own.parts.variance(moved / scale) + (grouped / 2 * own.relative_error) ** 2
         kept = one.between * other.between
         found, slope = ungrouped(grouped, kept)
-        error = sqrt(noise) / slope
+        error = sqrt(noise / slope**2 + (found - grouped) ** 2 / 12)
         if any(self._own[name].is_logarithmic for name in (first, second)):
             # Relations with heavy tails need not go on within wide bins.
             return grouped, (found + grouped) / 2, sqrt(error**2 + (found - grouped) ** 2 / 12)
         return grouped, found, error
 
+    def check_varies(self, name: str) -> None:
+        """Raises UsageError if an attribute's counts do not show how much its values differ."""
+        self._varying(name)
+
     def _varying(self, name: str) -> "_Binned":
         binned = self._bins_of(name)
         if binned is None:
-            raise UsageError(f"noise hides how much the values of {name} differ", "leave it out")
+            raise UsageError(
+                f"noise hides how much the values of {name!r} differ, or too few parts have them",
+                "leave it out, or ask owners for a narrower domain",
+            )
         return binned
 
     def _bins_of(self, name: str) -> "_Binned | None":
+        if name not in self._binned:
+            self._binned[name] = self._new_bins(name)
+        return self._binned[name]
+
+    def _new_bins(self, name: str) -> "_Binned | None":
         place = self._places[name]
         parts, binning = self._parts(place), self.measured.binnings[place]
         first, last = (self.own_codes(name, codes) for codes in (parts.first, parts.last))
-        middles = part_middles(self._own[name], first, last)
-        return _Binned.of(parts, middles, binning, self._design.n_records)
+        middles, halves = part_middles(self._own[name], first, last), (last - first) / 2
+        shells = Shells.of(parts.counts, parts.covariance, middles, halves)
+        counts, kept = shells.spread(parts.counts, halves)
+        shown = Parts(parts.first, parts.last, counts, parts.covariance * np.outer(kept, kept))
+        binned = _Binned.of(shown, middles, binning, self._design.n_records)
+        if binned is None:
+            return None
+        # The variance of values that are anywhere in their part.
+        inside = np.maximum(counts, 0) @ ((2 * halves + 1) ** 2 - 1) / 12 / self._design.n_records
+        hidden = float(inside) / binned.deviation**2
+        error = float(np.hypot(shells.relative_error(random_of(name)), hidden))
+        return replace(binned, relative_error=error) if hidden < _MOST_HIDDEN else None
 
     def own_codes(self, name: str, codes: Int64Array) -> Int64Array:
         """Return the codes of an attribute in codes of the one that it was counted as."""
@@ -489,6 +515,8 @@ class _Binned:
     deviation: float
     between: float
     """The share of the variance that lies between bins, from 0 to 1."""
+    relative_error: float = 0.0
+    """Standard error of the variance, as a part of it."""
 
     @classmethod
     def of(cls, parts: Parts, values: Float64Array, binning: Binning, n_records: int) -> "_Binned | None":

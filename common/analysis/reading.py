@@ -36,15 +36,8 @@ from common.release.companion_files import companion_files
 from common.release.counts import measured_in
 from common.release.data_files import DATA_FILES, read_data
 from common.release.events import event_files, events_table, fold, read_events
-from common.release.table import (
-    RECORD_COLUMN,
-    describe_domain,
-    describe_masking,
-    from_units,
-    release_table,
-    to_series,
-    to_units,
-)
+from common.release.table import RECORD_COLUMN, describe_domain, describe_masking, release_table
+from common.release.values import from_units, to_series, to_units
 from common.release.verification import Verified, verify_release
 from common.words.guarantee import words_of
 

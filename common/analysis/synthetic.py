@@ -4,8 +4,8 @@ Single attributes are estimated from their one-way counts, tables from theirs. M
 synthetic records with weights that give them the relations of noisy tables (`common.analysis.calibration`):
 the records alone have weaker ones. Within a bin, two attributes are taken to be related as between bins
 (`common.analysis.noisy_counts.ungrouped`). Relations of three attributes were not counted, but those with
-two that were counted together: hazards are of a time and its event (`common.analysis.hazards`). What else
-needs them, as interactions do, is refused.
+two that were counted together: hazards are of a time and its event (`common.analysis.hazards`), interactions
+of two regressors. What else needs them is refused.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,7 +16,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from common.analysis.answers import answer, is_date, is_numeric, names_of, numbers_of, with_open, within
+from common.analysis.answers import (
+    answer,
+    is_date,
+    is_numeric,
+    names_of,
+    numbers_of,
+    parts_of_regressors,
+    with_missing,
+    with_open,
+    within,
+)
 from common.analysis.calibration import (
     WIDER,
     Targets,
@@ -71,7 +81,7 @@ class _Column:
     """One column of a model."""
 
     name: str
-    """The attribute, or "attribute: label"."""
+    """The attribute, or "attribute: label"; of an interaction both, with × between them."""
     attribute: str
     place: int
     """The attribute's number."""
@@ -80,6 +90,17 @@ class _Column:
     mean: float
     is_logarithmic: bool = False
     """True if the attribute is counted in parts of equal ratio."""
+    factors: tuple["_Column", ...] = ()
+    """Both columns of an interaction: `centred` is the product of theirs, whose moments hardly depend on the
+    moments of one of them."""
+
+    @property
+    def modelled(self) -> Float64Array:
+        """Return the column of a model, less its mean: the product of values for an interaction."""
+        if not self.factors:
+            return self.centred
+        one, other = (each.centred + each.mean for each in self.factors)
+        return np.asarray(one * other - (one * other).mean(), dtype=np.float64)
 
 
 class SyntheticEstimates(Estimates):
@@ -90,7 +111,7 @@ class SyntheticEstimates(Estimates):
         codes: Codes of its records, `(n_records,)` by modelled attribute.
     """
 
-    of_three = "relations of three attributes, time, event and another, were not counted"
+    of_three = "was not counted"
 
     def __init__(self, counts: NoisyCounts, codes: Sequence[Int64Array]) -> None:
         self._measured = counts.measured
@@ -109,11 +130,8 @@ class SyntheticEstimates(Estimates):
         sampling = values[present].var() / max(present.sum(), 1) if asked.population else 0.0
         error = float(np.sqrt(found["standard_error"] ** 2 + sampling))
         middle, mean = np.array([values[present].mean()]), np.array([found["mean"]])
-        line = answer(_index([name]), middle, mean, np.array([error]), reach)
-        # Where parts are wider than a value, all may be at their ends.
-        for side, sign in (("low", -1), ("high", 1)):
-            line[side] = found[side] + sign * reach * (error - found["standard_error"])
-        return within(line, attribute)
+        line = within(answer(_index([name]), middle, mean, np.array([error]), reach), attribute)
+        return with_missing(line, 1 - float(present.mean()))
 
     def _shares(self, name: str, asked: Interval) -> "pd.DataFrame":
         found, n_records = self._counts.table(name, confidence=asked.confidence), self._design.n_records
@@ -146,7 +164,7 @@ class SyntheticEstimates(Estimates):
         # The middles of values stand for them: half a unit more to either side.
         table["low"] -= unit / 2
         table["high"] += unit / 2
-        return within(table, attribute)
+        return with_missing(within(table, attribute), 1 - values.size / self._design.n_records)
 
     # --- two attributes ---------------------------------------------------------------------------------
 
@@ -272,7 +290,7 @@ class SyntheticEstimates(Estimates):
         groups, index = [np.ones(self._design.n_records, dtype=np.bool_)], _index(times, time.name)
         counts = cells[:, :, None]
         if by:
-            other = self._counts.place(by)
+            other = self._counts.place_in_table(by)
             if other == place:
                 raise UsageError(f"{by!r} makes no groups: it is the time or the event", "name another one")
             labels, groups = self._groups(by)
@@ -367,15 +385,18 @@ class SyntheticEstimates(Estimates):
         (place, joint), bins = together, self._bins[together[0]]
         leaving = Leaving.of(joint, self._measured.binnings[place], 1)
         regressors = [column for name in names for column in self._regressors(name)]
-        complete = np.logical_and.reduce([self._values(name)[1] for name in names])
-        columns = np.stack([column.centred for column in regressors], axis=1)
+        attributes = parts_of_regressors(names)
+        complete = np.logical_and.reduce([self._values(name)[1] for name in attributes])
+        columns = np.stack([column.modelled for column in regressors], axis=1)
         capped = np.stack([self._capped(column) for column in regressors], axis=1)
-        codes = np.stack([bins, *(self._own_codes(name) for name in names)], axis=1)
+        codes = np.stack([bins, *(self._own_codes(name) for name in attributes)], axis=1)
         _, first, which = np.unique(codes, axis=0, return_index=True, return_inverse=True)
 
-        def fitted(weights: Float64Array) -> tuple[Float64Array, Float64Array]:
+        def fitted(
+            weights: Float64Array, start: Float64Array | None = None
+        ) -> tuple[Float64Array, Float64Array]:
             of_groups = np.bincount(which, weights * complete).astype(np.float64)
-            return cox_fit(capped[first], bins[first], of_groups, leaving)
+            return cox_fit(capped[first], bins[first], of_groups, leaving, start)
 
         spans = _time_columns(joint, place, bins, leaving)
         # The shape of a number among those who leave early or late, beside its mean.
@@ -385,14 +406,15 @@ class SyntheticEstimates(Estimates):
             for power in (() if _has_few_values(column) else _SHAPE)
         ]
         targets = self._targets([*spans, *regressors], list(product(spans, shapes)))
-        estimates, draws = calibrated(targets, lambda weights: fitted(weights)[0])
+        near, information = fitted(np.ones(len(bins)))
+        estimates, draws = calibrated(targets, lambda weights: fitted(weights, near)[0])
         happened = self._own_codes(event)[complete] == 1
         released = plain_cox_fit(columns[complete], self._values(time)[0][complete], happened)
         variances = WIDER**2 * draws.var(axis=0)
         if len(names) > 1:
             variances = variances + (_OF_SEVERAL * np.where(np.isfinite(estimates), estimates, 0)) ** 2
         if asked.population:
-            variances = variances + np.diag(np.linalg.pinv(fitted(np.ones(len(bins)))[1]))
+            variances = variances + np.diag(np.linalg.pinv(information))
         index = _index([each.name for each in regressors], f"hazard of {event}")
         reach = self._counts.reach(asked.confidence)
         return with_open(answer(index, released, estimates, np.sqrt(variances), reach))
@@ -406,12 +428,13 @@ class SyntheticEstimates(Estimates):
     ) -> "pd.DataFrame":
         regressors = [column for name in names for column in self._regressors(name)]
         self._check_varies(response)
-        complete = np.logical_and.reduce([self._values(name)[1] for name in (response.attribute, *names)])
-        design = np.stack([column.centred for column in regressors], axis=1)
+        attributes = parts_of_regressors([response.attribute, *names])
+        complete = np.logical_and.reduce([self._values(name)[1] for name in attributes])
+        design = np.stack([column.modelled for column in regressors], axis=1)
         design = np.column_stack([np.ones(len(design)), design])
         outcome = response.centred + response.mean
         # Equal records are fitted as one.
-        codes = np.stack([self._own_codes(each.attribute) for each in (response, *regressors)], axis=1)
+        codes = np.stack([self._own_codes(name) for name in attributes], axis=1)
         _, first, which = np.unique(codes, axis=0, return_index=True, return_inverse=True)
 
         def slopes(weights: Float64Array) -> Float64Array:
@@ -445,6 +468,7 @@ class SyntheticEstimates(Estimates):
         """
         random = random_of(" ".join(column.name for column in columns))
         products, moments, drawn = [], [], []
+        tables: dict[tuple[int, int], Float64Array] = {}
         for column in columns:
             powers = [column.centred] if _has_few_values(column) else [column.centred, column.centred**2]
             for own, moved in zip(powers, self._moved(column.place, powers), strict=True):
@@ -460,7 +484,6 @@ class SyntheticEstimates(Estimates):
                     moments.append(own.mean())
                     drawn.append(own.mean() + self._moved(one.place, [own])[0])
                 continue
-            table, deviation = self._table(one.place, other.place)
             means = [self._bin_means(column) for column in (one, other)]
             spread = sqrt(one.centred.var() * other.centred.var())
             if not spread:
@@ -471,10 +494,14 @@ class SyntheticEstimates(Estimates):
                 raise UsageError(
                     f"bins hide how {one.name!r} and {other.name!r} are related", "leave one of them out"
                 )
-            noisy = [
-                float(means[0] @ (table + noise) @ means[1]) / self._design.n_records
-                for noise in [0.0, *random.normal(0, deviation, (_N_DRAWS, *table.shape))]
-            ]
+            # Columns of the same two attributes share the noise of their table.
+            key = min(one.place, other.place), max(one.place, other.place)
+            if key not in tables:
+                table, deviation = self._table(*key)
+                noise = random.normal(0, deviation, (_N_DRAWS, *table.shape))
+                tables[key] = table + np.concatenate([np.zeros((1, *table.shape)), noise])
+            first, second = means if one.place == key[0] else reversed(means)
+            noisy = (first @ tables[key] @ second / self._design.n_records).tolist()
             # On a logarithmic scale relations need not go on within wide bins: by a part that is drawn.
             wide = any(column.is_logarithmic for column in (one, other))
             parts = random.uniform(0, 1, _N_DRAWS) if wide else np.ones(_N_DRAWS)
@@ -499,6 +526,9 @@ class SyntheticEstimates(Estimates):
         Values in the outermost bins beyond a share of one standard deviation of the noise are the last ones
         before it.
         """
+        if column.factors:
+            one, other = (self._capped(each) + each.mean for each in column.factors)
+            return np.asarray(one * other - (one * other).mean(), dtype=np.float64)
         if _has_few_values(column):
             return column.centred
         binning, n_records = self._measured.binnings[column.place], self._design.n_records
@@ -619,6 +649,9 @@ class SyntheticEstimates(Estimates):
 
     def _regressors(self, name: str) -> list[_Column]:
         """Return the columns of a regressor; a factor has one per level but its first."""
+        if ":" in name:
+            pairs = product(*map(self._regressors, name.split(":")))
+            return [self._interaction(name, one, other) for one, other in pairs]
         attribute = self.attribute(name)
         if is_numeric(attribute) and not attribute.categories:
             column = self._column(name)
@@ -649,8 +682,22 @@ class SyntheticEstimates(Estimates):
         against = ", ".join(attribute.labels[code] for code in levels[0])
         return [self._column(name, level, against) for level in levels[1:]]
 
+    def _interaction(self, name: str, one: _Column, other: _Column) -> _Column:
+        centred = one.centred * other.centred
+        mean, wide = float(centred.mean()), one.is_logarithmic or other.is_logarithmic
+        shown = f"{one.name} × {other.name}"
+        column = _Column(shown, name, one.place, centred - mean, mean, wide, (one, other))
+        self._check_varies(column)
+        return column
+
+    def _check_interaction(self, first: str, second: str) -> None:
+        if self._counts.place(first) != self._counts.place(second):
+            super()._check_interaction(first, second)
+
     def _check_varies(self, column: _Column) -> None:
-        """Raises UsageError if the noise of a column's variance is larger than the variance."""
+        """Raises UsageError if noise or the width of counted parts hides a column's variance."""
+        if not column.factors and not self.attribute(column.attribute).unplaced:
+            self._counts.check_varies(column.attribute)
         if column.centred.var() <= self._moved(column.place, [column.centred**2])[0].std():
             raise UsageError(
                 f"noise hides how much the values of {column.attribute!r} differ", "leave it out"
@@ -675,13 +722,13 @@ def _log_rank_test(counts: Float64Array) -> dict[str, float]:
     Args:
         counts: As `_counts_by_group` returns them.
     """
-    from scipy.stats import chi2
+    from scipy.special import chdtrc
 
     tests = [log_rank(each[1], each[0]) for each in counts]
     noise = np.atleast_2d(np.cov(np.array([excess for excess, _ in tests[1:]]).T))
     excess, chance = tests[0]
     statistic = float(excess @ np.linalg.pinv(chance + noise) @ excess)
-    return {"statistic": statistic, "degrees": excess.size, "p_value": float(chi2.sf(statistic, excess.size))}
+    return {"statistic": statistic, "degrees": excess.size, "p_value": float(chdtrc(excess.size, statistic))}
 
 
 def _times(at: float | Sequence[float], ends: Float64Array, attribute: Attribute) -> Float64Array:
@@ -700,6 +747,8 @@ def _times(at: float | Sequence[float], ends: Float64Array, attribute: Attribute
 
 
 def _has_few_values(column: _Column) -> bool:
+    if column.factors:
+        return all(map(_has_few_values, column.factors))
     return np.unique(column.centred).size <= 3
 
 

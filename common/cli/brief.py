@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from rich.cells import cell_len
 
 from common.cli.console import Cell, align
-from common.log import one_line
+from common.errors import one_line
 
 LINES, WIDTH = 25, 80
 """Size of a page."""

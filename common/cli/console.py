@@ -33,9 +33,10 @@ from common.errors import (
     InternalError,
     TesseraError,
     UsageError,
+    one_line,
 )
 from common.files import disk_reason, forbidden
-from common.log import LogLevel, for_journal, is_journal, one_line, places
+from common.log import LogLevel, for_journal, is_journal, places
 from common.model.privacy import read_whole_number
 
 if TYPE_CHECKING:

@@ -22,9 +22,8 @@ from common.cli import console
 from common.daemon.audit import AuditSection
 from common.daemon.notify import NotifySection, SmtpSection
 from common.database import copies_before
-from common.errors import ExitCode, TesseraError
+from common.errors import ExitCode, TesseraError, on_one_line
 from common.files import forbidden, is_open, user_name
-from common.log import on_one_line
 from common.processor import sorting
 from common.settings import TlsSection
 from common.trust.credentials import Identity, read_identity

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from common.cli.doctor import Finding, failed, failed_with, passed, skipped, warned
 from common.errors import ExitCode, IdentityError, NotConnectedError
+from common.trust.handshake import Seen, client_context, unreachable, unverified_handshake
 from common.trust.identity import (
     Party,
     check_purpose,
@@ -19,7 +20,6 @@ from common.trust.identity import (
 )
 from common.trust.proxy import Proxy, dial, is_excepted
 from common.trust.signing import chain_pem, load_chain
-from common.trust.tls import Seen, client_context, unreachable, unverified_handshake
 
 _SECONDS = 5.0
 _SKEW_SECONDS, _WORST_SKEW_SECONDS = 30.0, 300.0

@@ -3,14 +3,16 @@
 The options are texts here: `common.planning.arguments` has the table of them, and reads them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from common.errors import UsageError
 from common.planning.arguments import ARGUMENTS, Kind
+from common.trust.identity import parse_fingerprint
 
 
 def option(name: str) -> Any:
@@ -75,3 +77,25 @@ KeyPins = Annotated[
         metavar="ID=FINGERPRINT", show_default=False,
     ),
 ]  # fmt: skip
+
+
+_PIN = "write --owner ID=FINGERPRINT with all digits: aggregator owners --json has them; ask the owner, too"
+
+
+def parse_pins(pins: Sequence[str]) -> dict[str, str]:
+    """Read `--owner ID=FINGERPRINT` options.
+
+    Raises:
+        UsageError: If one has another form, or an owner is named twice.
+    """
+    parsed: dict[str, str] = {}
+    for pin in pins:
+        owner, _, digits = pin.partition("=")
+        try:
+            key = parse_fingerprint(digits)
+        except ValueError as problem:
+            raise UsageError(f"--owner {pin}: {problem}", _PIN) from None
+        if not owner or owner in parsed:
+            raise UsageError(f"--owner {pin} names no owner, or one twice", _PIN)
+        parsed[owner] = key
+    return parsed

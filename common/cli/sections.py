@@ -7,7 +7,7 @@ from shutil import get_terminal_size
 
 from common.cli import console
 from common.cli.brief import wrap
-from common.log import one_line
+from common.errors import one_line
 
 _LONG = 30
 """Characters; columns with longer texts are given room."""

@@ -4,21 +4,17 @@ Each reads what TOML gives and refuses everything else with a sentence that says
 """
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import date, timedelta
+from datetime import timedelta
 from decimal import Decimal
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import Annotated, NoReturn
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator
+from pydantic import AfterValidator, Field, PlainValidator
 
-from common.errors import UsageError
-from common.model.privacy import parse_epsilon, read_decimal
-from common.model.schema import MISSING_CATEGORY
-from common.settings import Contradictions, FilePath, Listed, Section, nearest, value_text
+from common.settings import Contradictions, FilePath, Listed, Section
 from common.trust.identity import NAME_RULE, Party, PartyKind, is_name
 from common.workspace import Workspace, machine_memory, processors
 
@@ -26,8 +22,6 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION = re.compile(r"([0-9]{1,9})([smhd])")
 _LONGEST_DURATION = timedelta(days=3650)
 LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_EPSILON = 'expected a positive decimal such as 0.5 or "0.5", up to 1000000, with at most 12 decimal places'
-_SHARE = 'expected a share from 0 to 1 such as 0.2 or "0.2"'
 _UNITS = {
     unit: base**power
     for base, units in ((1000, ("MB", "GB", "TB")), (1024, ("MiB", "GiB", "TiB")))
@@ -44,7 +38,8 @@ _WEB_ADDRESS = re.compile(r"[!-~]+")
 """Printable ASCII, as a request takes it."""
 
 
-def _wrong(text: str) -> NoReturn:
+def reject(text: str) -> NoReturn:
+    """Refuse a value; the text says what is accepted."""
     raise ValueError(text)
 
 
@@ -52,10 +47,10 @@ def parse_duration(value: object) -> timedelta:
     """Read a duration: a whole number and its unit, s, m, h or d."""
     match = _DURATION.fullmatch(value) if isinstance(value, str) else None
     if match is None:
-        _wrong('expected a duration such as "60s", "5m", "2h" or "7d"')
+        reject('expected a duration such as "60s", "5m", "2h" or "7d"')
     duration = timedelta(seconds=int(match[1]) * _SECONDS[match[2]])
     if not timedelta(0) < duration <= _LONGEST_DURATION:
-        _wrong(f'expected a duration from "1s" to "{_LONGEST_DURATION.days}d"')
+        reject(f'expected a duration from "1s" to "{_LONGEST_DURATION.days}d"')
     return duration
 
 
@@ -66,84 +61,12 @@ def _memory(value: object) -> int:
     return (
         size
         if size >= _SMALLEST_MEMORY
-        else _wrong('expected a size from "256MB", such as "1GB" or "1.5GiB"')
+        else reject('expected a size from "256MB", such as "1GB" or "1.5GiB"')
     )
-
-
-def _epsilon(value: object) -> Decimal:
-    if isinstance(value, bool | float) or not isinstance(value, str | int | Decimal):
-        _wrong(_EPSILON)
-    try:
-        return parse_epsilon(str(value))
-    except UsageError:
-        raise ValueError(_EPSILON) from None
-
-
-def _share(value: object) -> Decimal:
-    """Read a share from 0 to 1: a decimal, exact as it was written."""
-    if isinstance(value, bool | float) or not isinstance(value, str | int | Decimal):
-        _wrong(_SHARE)
-    try:
-        share = read_decimal(str(value))
-    except ValueError:
-        raise ValueError(_SHARE) from None
-    return share if share.is_finite() and 0 <= share <= 1 else _wrong(_SHARE)
-
-
-def _date(value: object) -> date:
-    if type(value) is date:
-        return value
-    try:
-        return date.fromisoformat(value) if isinstance(value, str) else _wrong("")
-    except ValueError:
-        raise ValueError("expected a date such as 2026-12-31") from None
-
-
-def parse_bound(value: object) -> str:
-    """Return one end of a domain, a number or a date, as text."""
-    if isinstance(value, int | Decimal | str) and not isinstance(value, bool):
-        return str(value)
-    if type(value) is date:
-        return value.isoformat()
-    raise ValueError("expected a number or a date")
-
-
-def _parse_excluded(value: object) -> tuple[tuple[str, str], ...]:
-    """Return the values or ranges that a rule excludes of one attribute; an end that is left out is ""."""
-    if isinstance(value, dict) and value and value.keys() <= {"min", "max", "missing"}:
-        missing = value.get("missing", False)
-        if not isinstance(missing, bool):
-            raise ValueError("expected missing = true, or missing = false for every other value")
-        # Without ends a range is every value that is not missing.
-        ends = [tuple(parse_bound(value[end]) if end in value else "" for end in ("min", "max"))]
-        if missing:
-            ends = [*ends[: value.keys() != {"missing"}], (MISSING_CATEGORY, MISSING_CATEGORY)]
-        return tuple((lowest, highest) for lowest, highest in ends)
-    if isinstance(value, list) and value:
-        labels = [str(item).lower() if isinstance(item, bool) else parse_bound(item) for item in value]
-        return tuple((label, label) for label in labels)
-    raise ValueError(
-        'expected values, such as ["yes", "no"], a range, such as { max = 15 }, or { missing = true }'
-    )
-
-
-def _followed(value: object) -> dict[str, str]:
-    """Return a table of values by the values that they follow from."""
-    if not isinstance(value, dict) or not value:
-        raise ValueError('expected values by those that they follow from, such as { "HS-grad" = 9 }')
-    return {
-        str(key): str(each).lower() if isinstance(each, bool) else parse_bound(each)
-        for key, each in value.items()
-    }
 
 
 def _name(value: object) -> str:
-    return value if isinstance(value, str) and is_name(value) else _wrong(f"expected {NAME_RULE}")
-
-
-def _label(value: object) -> str:
-    ok = isinstance(value, str) and LABEL.fullmatch(value)
-    return str(value) if ok else _wrong("expected letters, digits, '.', '-' and '_', at most 64")
+    return value if isinstance(value, str) and is_name(value) else reject(f"expected {NAME_RULE}")
 
 
 def _trust_domain(value: object) -> str:
@@ -157,7 +80,7 @@ def parse_address(value: object) -> str:
     """Read "host:port"."""
     match = _ADDRESS.fullmatch(value) if isinstance(value, str) else None
     if match is None or int(match["port"]) > 65535:
-        _wrong(_EXPECTED_ADDRESS)
+        reject(_EXPECTED_ADDRESS)
     return f"{normal_host(match['host'])}:{int(match['port'])}"
 
 
@@ -195,54 +118,26 @@ def parse_web_address(value: object) -> str:
     parts = urlsplit(text)
     host = parts.hostname or ""
     if parts.username is not None:
-        _wrong("expected an address without user and password: web addresses go to logs and other programs")
+        reject("expected an address without user and password: web addresses go to logs and other programs")
     if not host or not (parts.scheme == "https" or (parts.scheme == "http" and is_local(host))):
-        _wrong("expected an address such as https://host/path")
+        reject("expected an address such as https://host/path")
     # A port that is none is an error here.
-    return parts.geturl() if parts.port != 0 else _wrong("expected a port from 1 to 65535")
+    return parts.geturl() if parts.port != 0 else reject("expected a port from 1 to 65535")
 
 
-def _dial(value: str) -> str:
-    return value if int(value.rpartition(":")[2]) > 0 else _wrong("expected a port from 1 to 65535")
-
-
-def _one_or_several(value: object) -> object:
-    return [value] if isinstance(value, str) else value
-
-
-def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
+def distinct_names(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return names, none of which is empty or stands twice."""
     if len(set(names)) != len(names) or "" in names:
-        _wrong("expected names that are not empty, each once")
+        reject("expected names that are not empty, each once")
     return names
-
-
-def one_of(accepted: Sequence[str]) -> AfterValidator:
-    """Return the validator of a list whose entries are accepted names."""
-
-    def check(names: tuple[str, ...]) -> tuple[str, ...]:
-        for name in names:
-            if name not in accepted:
-                _wrong(f"{value_text('', name)} is unknown; {nearest(name, accepted)}")
-        return names
-
-    return AfterValidator(check)
 
 
 Duration = Annotated[timedelta, PlainValidator(parse_duration)]
 Memory = Annotated[int, PlainValidator(_memory)]
-Epsilon = Annotated[Decimal, PlainValidator(_epsilon)]
-Share = Annotated[Decimal, PlainValidator(_share)]
-Date = Annotated[date, PlainValidator(_date)]
 Name = Annotated[str, PlainValidator(_name)]
-Label = Annotated[str, PlainValidator(_label)]
-Bound = Annotated[str, PlainValidator(parse_bound)]
-Followed = Annotated[dict[str, str], PlainValidator(_followed)]
-Excluded = Annotated[tuple[tuple[str, str], ...], PlainValidator(_parse_excluded)]
 TrustDomain = Annotated[str, PlainValidator(_trust_domain)]
 ListenAddress = Annotated[str, PlainValidator(parse_address)]
-DialAddress = Annotated[str, PlainValidator(parse_address), AfterValidator(_dial)]
-Names = Annotated[Listed[str], AfterValidator(_distinct)]
-OneOrSeveralNames = Annotated[Listed[str], BeforeValidator(_one_or_several), AfterValidator(_distinct)]
+Names = Annotated[Listed[str], AfterValidator(distinct_names)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
 """Events of persons as attributes of one record a person: their number, and slots that hold them in order.
 
 Slot i of a column of events has the value of a person's i-th event. Its last value, as that of absent persons
-of a union (`common.model.presence`), stands for persons with fewer events. A column that is about two events,
-such as the time between them, begins with slot 2. So a person with all its events is one record, and what is
+of a union (`common.model.presence`), stands for persons with fewer events, and for numbers and dates also for
+an event without this value, if that is declared. A column that is about two events, such as the time between
+them, begins with slot 2. So a person with all its events is one record, and what is
 promised for a record is promised for both tables: persons, and their events.
 """
 
@@ -31,7 +32,8 @@ def slots_of(column: Attribute, first: int, at_most: int) -> tuple[Attribute, ..
     """Return the slots of a column of events."""
     absent = with_absence(column)
     return tuple(
-        replace(absent, name=f"{column.name}_{number}", slot=number) for number in range(first, at_most + 1)
+        replace(absent, name=f"{column.name}_{number}", slot=number, is_optional=column.keeps_missing)
+        for number in range(first, at_most + 1)
     )
 
 
@@ -89,7 +91,7 @@ class EventTable:
 
     @cached_property
     def columns(self) -> tuple[Attribute, ...]:
-        """The columns of the events as they are released: of a first event, the second slot's is missing."""
+        """The columns of the events as they are released; those about two events lack a first value."""
         return tuple(map(self._column, self.slots))
 
     def _column(self, name: str) -> Attribute:
@@ -97,7 +99,8 @@ class EventTable:
         if first.categories:
             labels = first.categories[:-1]
             return replace(first, name=name, slot=NO_SLOT, categories=labels, upper=first.upper - 1)
-        return replace(first, name=name, slot=NO_SLOT, keeps_missing=first.slot > 1)
+        missing = first.is_optional or first.slot > 1
+        return replace(first, name=name, slot=NO_SLOT, is_optional=False, keeps_missing=missing)
 
     @cached_property
     def pairs(self) -> tuple[tuple[int, int], ...]:

@@ -74,7 +74,7 @@ _SHA256 = re.compile("[0-9a-f]{64}")
 class AttributeType(StrEnum):
     """The attribute types of the configuration, and what distinguishes them.
 
-    Their form in a release is in `common.release.table`, how they are read in `owner_node.sources.values`.
+    Their form in a release is in `common.release.values`, how they are read in `owner_node.sources.values`.
     """
 
     needs: tuple[str, ...]
@@ -356,6 +356,11 @@ PROPERTIES: tuple[Property, ...] = (
         "slot", "slot", tuple(AttributeType), NO_SLOT, int, summary="slot {.slot} of events",
         feature="events", since="0.2.0",
     ),
+    Property(
+        "value", "is_optional", _RANGED, False, word="optional",
+        fits=lambda own: own.slot > 0 or not own.is_optional, rule="only values of events are optional",
+        summary="an event can lack it",
+    ),
 )  # fmt: skip
 """Every property, in the order of texts about it."""
 
@@ -415,6 +420,8 @@ class Attribute(Document):
     a wide domain are then made in parts of equal ratio."""
     slot: int = NO_SLOT
     """The number of the event whose value it has; 0 for the number of events (`common.model.events`)."""
+    is_optional: bool = False
+    """True if an event can lack this value, which is then as that of persons with fewer events."""
     derivation: Derivation | None = None
     """The public table by which its values are derived from released ones of another attribute; None where it
     is masked or counted."""

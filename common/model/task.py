@@ -4,15 +4,15 @@ Parts of a plan (`common.model.plan`), with its canonical form.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property
 from typing import Any, ClassVar
 
 from common.canonical import OMITTED, Document, Positive
-from common.model.mechanisms import MECHANISMS, Mechanism, rules_of
+from common.model.mechanisms import MECHANISMS, Mechanism, PublicNumbers, rules_of
 from common.model.privacy import LARGEST_COUNT, NO_RANK_NOISE, total, total_or_unbounded
-from common.model.schema import most_records
+from common.model.schema import Attribute, most_records
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,3 +265,35 @@ class Assignment:
     def rank_loss(self) -> Decimal | None:
         """Sum of the privacy losses of the record-to-rank assignments; None where one is unbounded."""
         return total_or_unbounded(task.rank_loss for task in self.tasks)
+
+
+def planned_attribute(
+    attribute: Attribute,
+    mechanism: Mechanism,
+    k: int | None,
+    public: PublicNumbers,
+    rank_noise: Decimal = NO_RANK_NOISE,
+) -> PlannedAttribute:
+    """Return an attribute with every bound and the expected error that its plan has to state.
+
+    Args:
+        attribute: Its settings.
+        mechanism: Its mechanism.
+        k: Minimum cluster size; None where the mechanism makes no clusters.
+        public: Its public numbers.
+        rank_noise: w.
+    """
+    by_frequency = attribute.by_frequency
+    spikes = mechanism.epsilon_of_spikes(attribute, public.epsilon)
+    of_list = replace(public, epsilon=public.epsilon - spikes)
+    return PlannedAttribute(
+        attribute.name,
+        mechanism.id,
+        public.epsilon,
+        k,
+        mechanism.epsilon_joint(public.epsilon, k, public.n_records, frequency_order=by_frequency),
+        mechanism.expected_error(k, of_list, rank_noise),
+        rank_noise,
+        mechanism.rank_loss(rank_noise, public.g, frequency_order=by_frequency),
+        spikes,
+    )

@@ -46,7 +46,7 @@ from common.model.privacy import (
     read_whole_number,
     round_down,
 )
-from common.model.products import Product
+from common.model.products import Product, check_countable
 from common.planning.facts import NO_FACTS, Facts, parse_facts
 from common.planning.names import split, split_names, unquoted
 from common.trust.identity import NAME_RULE, is_name
@@ -707,27 +707,6 @@ def parse_arguments(**sent: Any) -> ReleaseArguments:
     return asked
 
 
-def parse_own_arguments(
-    owner: str, release: str, dataset: str, *, weights: Sequence[str] = (), **asked: Any
-) -> ReleaseArguments:
-    """Read the arguments of what an owner makes for itself: a horizontal release of this owner alone.
-
-    Args:
-        owner: Owner id.
-        release: Id of the work.
-        dataset: Name of the data set.
-        weights: Attributes with their weights, `name=weight` each; empty for equal shares.
-        asked: Other arguments of `parse_arguments`.
-
-    Raises:
-        UsageError: As `parse_arguments` does.
-    """
-    return parse_arguments(
-        release=release, dataset=dataset, layout=Layout.HORIZONTAL, groups=[[owner]],
-        budget_split=BudgetSplit.WEIGHTS if weights else BudgetSplit.OWNER, weights=weights, **asked,
-    )  # fmt: skip
-
-
 def _check_groups(layout: Layout, groups: Sequence[Sequence[str]]) -> None:
     owners = [owner for group in groups for owner in group]
     if not owners or not all(groups):
@@ -794,31 +773,6 @@ def of_product(product: Product, options: Sequence[str]) -> UsageError:
         f"{', '.join(options)}: only with --product {product}",
         f"choose --product {product}, or leave {them} out",
     )
-
-
-def check_countable(groups: Sequence[Sequence[str]], max_overlap: int) -> None:
-    """Check that groups of owners can count the same persons together, in one order.
-
-    Args:
-        groups: Owner ids by group.
-        max_overlap: The most owners of a group that may hold one person.
-
-    Raises:
-        UsageError: If they cannot.
-    """
-    if len(groups) == 1:
-        return
-    if max_overlap > 1:
-        raise UsageError(
-            "a synthetic release of groups of owners counts each person at one owner of a group",
-            "leave --max-overlap out, or choose --product masked",
-        )
-    owners = [owner for group in groups for owner in group]
-    if several := [owner for owner in owners if owners.count(owner) > 1]:
-        raise UsageError(
-            f"owner {several[0]} is in several groups, and a synthetic release counts with one of each owner",
-            "name every owner in one group: --groups, or choose --product masked",
-        )
 
 
 def _check_mechanism(asked: ReleaseArguments) -> None:

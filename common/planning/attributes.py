@@ -13,11 +13,11 @@ from dataclasses import replace
 from decimal import Decimal
 
 from common.errors import UnusableDataError, UsageError
-from common.model.mechanisms import Mechanism, PublicNumbers, fault_of_k, resolve
+from common.model.mechanisms import PublicNumbers, fault_of_k, resolve
 from common.model.plan import BudgetSplit
-from common.model.privacy import NO_RANK_NOISE, SMALLEST_K, share, total, weighted_share
+from common.model.privacy import SMALLEST_K, share, total, weighted_share
 from common.model.schema import Attribute, Schema, most_records
-from common.model.task import PlannedAttribute, Task
+from common.model.task import PlannedAttribute, Task, planned_attribute
 from common.planning.arguments import NONE, RankNoise
 
 
@@ -59,40 +59,8 @@ def plan_attribute(
     chosen = resolve(attribute, mechanism, replace(public, n_records=fewest))
     of_list = replace(public, epsilon=epsilon - chosen.epsilon_of_spikes(attribute, epsilon))
     size = (k if chosen.clustered else None) or chosen.choose_k(of_list, least_k)
-    return stated(
+    return planned_attribute(
         attribute, chosen, size, public, rank_noise.of(attribute.name, chosen.id, owners_rank_noise)
-    )
-
-
-def stated(
-    attribute: Attribute,
-    mechanism: Mechanism,
-    k: int | None,
-    public: PublicNumbers,
-    rank_noise: Decimal = NO_RANK_NOISE,
-) -> PlannedAttribute:
-    """Return an attribute with every bound and the expected error that its plan has to state.
-
-    Args:
-        attribute: Its settings.
-        mechanism: Its mechanism.
-        k: Minimum cluster size; None where the mechanism makes no clusters.
-        public: Its public numbers.
-        rank_noise: w.
-    """
-    by_frequency = attribute.by_frequency
-    spikes = mechanism.epsilon_of_spikes(attribute, public.epsilon)
-    of_list = replace(public, epsilon=public.epsilon - spikes)
-    return PlannedAttribute(
-        attribute.name,
-        mechanism.id,
-        public.epsilon,
-        k,
-        mechanism.epsilon_joint(public.epsilon, k, public.n_records, frequency_order=by_frequency),
-        mechanism.expected_error(k, of_list, rank_noise),
-        rank_noise,
-        mechanism.rank_loss(rank_noise, public.g, frequency_order=by_frequency),
-        spikes,
     )
 
 

@@ -238,7 +238,7 @@ def _check_events(
     if arguments.product is not Product.SYNTHETIC:
         raise UsageError(
             f"the events of persons ({names[0]} and others) are for synthetic releases alone",
-            f"ask for --product synthetic, or {left_out}; columns of [dataset.person] say what persons have",
+            f"make a release of them: aggregator release --product synthetic; or {left_out}",
         )
     if arguments.on_mismatch == "union":
         raise UsageError(

@@ -33,26 +33,23 @@ from common.errors import IntegrityError
 from common.model.plan import Plan
 from common.model.schema import Attribute
 from common.model.together import Joint
-from common.planning.synthetic import MEAN_DEVIATION, design_of
+from common.planning.synthetic import design_of
+from common.planning.synthetic_noise import MEAN_DEVIATION
 from common.synthesis.binning import Binning
 from common.synthesis.keystream import Keystream
 from common.synthesis.plausible import fault_of_sums
+from common.synthesis.records import SyntheticRelease, excluded, noisy_tables, overlaps, synthesise
 from common.synthesis.sample import start_bins
 from common.synthesis.schedule import (
     Design,
     OneWay,
     Question,
     RoundSums,
-    SyntheticRelease,
     attributes_of,
-    excluded,
     n_numbers,
     next_round,
-    noisy_tables,
-    overlaps,
     seed_of,
     split,
-    synthesise,
 )
 from common.synthesis.sums import LARGEST_SUM
 

@@ -18,7 +18,8 @@ from common.model.schema import Attribute
 from common.release.counts import COLUMNS
 from common.release.page_headers import unpacked_size
 from common.release.step import step
-from common.release.table import RECORD_COLUMN, file_metadata, release_schema, to_units, with_derived_units
+from common.release.table import RECORD_COLUMN, file_metadata, release_schema
+from common.release.values import to_units, with_derived_units
 
 PARQUET_FILE = "data.parquet"
 CSV_FILE = "data.csv"
@@ -50,6 +51,8 @@ def data_pieces(path: Path, plan: Plan, n_records: int) -> Iterator[pa.Table]:
     try:
         if path.name == PARQUET_FILE:
             check_footer(path, plan, n_records)
+            with open_parquet(path) as file:
+                check_sizes(path, file.metadata, label_bytes(plan.columns))
             pieces = parquet_pieces(path)
         else:
             pieces = _csv_pieces(path, plan)
@@ -65,13 +68,10 @@ def data_pieces(path: Path, plan: Plan, n_records: int) -> Iterator[pa.Table]:
 
 
 def check_footer(path: Path, plan: Plan, n_records: int) -> pa.Schema:
-    """Check what a Parquet file states: a small file can unpack to any size, so no page is unpacked before.
-
-    Returns:
-        The schema of the file.
+    """Return the schema of a Parquet file that states the columns and the number of records it has to have.
 
     Raises:
-        IntegrityError: If it has other columns, another number of records, or impossible sizes.
+        IntegrityError: If it has other columns or another number of records.
     """
     expected = release_schema(plan)
     try:
@@ -80,7 +80,6 @@ def check_footer(path: Path, plan: Plan, n_records: int) -> pa.Schema:
         if (schema.names, schema.types) != (expected.names, expected.types):
             raise IntegrityError(f"the columns of {path.name} are not those of the plan")
         _check_count(path, metadata.num_rows, n_records)
-        check_sizes(path, metadata, label_bytes(plan.columns))
     except (pa.ArrowException, OSError, ValueError) as problem:
         raise IntegrityError(f"{path.name} cannot be read ({type(problem).__name__})") from None
     return schema
@@ -143,7 +142,7 @@ def label_bytes(attributes: Sequence[Attribute]) -> dict[str, int]:
 
 
 def check_sizes(path: Path, metadata: pq.FileMetaData, text_bytes: Mapping[str, int]) -> None:
-    """Check that the columns have as many values as rows, in no more bytes than these can take."""
+    """Check, before pages are unpacked, that columns have as many values as rows, of a plausible size."""
     with path.open("rb") as stream:
         if not _are_plausible(stream, metadata, text_bytes):
             raise IntegrityError(f"{path.name} states numbers or sizes that such columns do not have")

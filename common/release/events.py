@@ -23,7 +23,8 @@ from common.release.data_files import (
     parquet_pieces,
     units_within,
 )
-from common.release.table import RECORD_COLUMN, events_schema, from_units
+from common.release.table import RECORD_COLUMN, events_schema
+from common.release.values import from_units
 
 _STEM = "events"
 
@@ -96,10 +97,11 @@ def read_events(path: Path, events: EventTable, number: Int64Array) -> dict[str,
     record, event = _numbered(number)
     expected = {RECORD_COLUMN: record + 1, EVENT_COLUMN: event + 1}
     in_order = all(np.array_equal(columns[name], values) for name, values in expected.items())
-    for each in events.columns:
-        # What is about two events is missing in a first one, and nothing else is.
-        if each.keeps_missing:
-            in_order &= np.array_equal(columns[each.name] > each.upper, event == 0)
+    for name, places in events.slots.items():
+        slot = events.attributes[places[0]]
+        # A value about two events is missing in the first one, and only there.
+        if slot.slot > 1:
+            in_order &= np.array_equal(columns[name] > slot.upper, event == 0)
     if not in_order:
         raise IntegrityError(f"the events of {path.name} are not those of the records, in order")
     return columns

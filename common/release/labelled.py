@@ -18,7 +18,8 @@ import pyarrow as pa
 
 from common.errors import ConfigurationError, UsageError
 from common.model.schema import MISSING_CATEGORY, Attribute, AttributeType
-from common.release.table import RECORD_COLUMN, to_units
+from common.release.table import RECORD_COLUMN
+from common.release.values import to_units
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,16 @@ def short_names(names: Iterable[str]) -> dict[str, str]:
     return {name: chosen[name] for name in plain}
 
 
+def format_of(path: Path) -> _Format:
+    """Return the format in which a new file is written; raise as `write_labelled` if it cannot be."""
+    form = _FORMATS.get(path.suffix.lower())
+    if form is None:
+        raise UsageError(f"{path} ends with none of {', '.join(_FORMATS)}", "for example --out release.sav")
+    if path.exists() or path.is_symlink():
+        raise UsageError(f"{path} exists", "name a new file")
+    return form
+
+
 def write_labelled(path: Path, table: pa.Table, attributes: Iterable[Attribute]) -> dict[str, str]:
     """Write a release; nothing is left of a file that cannot be written.
 
@@ -93,11 +104,7 @@ def write_labelled(path: Path, table: pa.Table, attributes: Iterable[Attribute])
         UsageError: If the file is there, has another suffix, or its format cannot hold the release.
         ConfigurationError: If pyreadstat is not installed.
     """
-    form = _FORMATS.get(path.suffix.lower())
-    if form is None:
-        raise UsageError(f"{path} ends with none of {', '.join(_FORMATS)}", "for example --out release.sav")
-    if path.exists() or path.is_symlink():
-        raise UsageError(f"{path} exists", "name a new file")
+    form = format_of(path)
     try:
         import pandas as pd
         import pyreadstat

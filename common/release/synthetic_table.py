@@ -23,13 +23,7 @@ from common.errors import IntegrityError, UsageError
 from common.files import file_digest
 from common.model.privacy import is_share, read_decimal, read_whole_number
 from common.model.products import Product
-from common.model.schema import (
-    Attribute,
-    fault_of_derived,
-    fault_of_rules,
-    rule_codes,
-    with_derived,
-)
+from common.model.schema import Attribute, fault_of_derived, fault_of_rules, rule_codes, with_derived
 from common.model.structural_zeros import StructuralZero
 from common.planning.synthetic import MOST_ATTRIBUTES
 from common.release.counts import COUNTS_FILE, check_drawn
@@ -44,10 +38,12 @@ from common.release.data_files import (
     units_within,
 )
 from common.release.step import step
-from common.release.table import columns_of, describe_field, release_type
+from common.release.table import describe_field
+from common.release.values import columns_of, release_type
 from common.synthesis.binning import all_pairs
+from common.synthesis.records import SyntheticRelease
 from common.synthesis.sample import MOST_RECORDS
-from common.synthesis.schedule import METHOD, Design, RoundSums, SyntheticRelease, check_design
+from common.synthesis.schedule import METHOD, Design, RoundSums, check_design
 from common.words.numbers import cost_text
 from common.words.product import derived
 from common.words.synthetic import exclusions, invariants, promises

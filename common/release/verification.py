@@ -60,7 +60,6 @@ from common.trust.identity import (
     check_purpose,
     fingerprint,
     load_certificates,
-    parse_fingerprint,
     party_of_certificate,
     valid_moment,
     verify_chain,
@@ -248,28 +247,6 @@ class Verified:
             f"plan {self.plan_digest}, manifest {self.manifest_digest}",
             *(f"note: {caveat}" for caveat in self._unchecked_parts()),
         )
-
-
-_PIN = "write --owner ID=FINGERPRINT with all digits: aggregator owners --json has them; ask the owner, too"
-
-
-def parse_pins(pins: Sequence[str]) -> dict[str, str]:
-    """Read `--owner ID=FINGERPRINT` options.
-
-    Raises:
-        UsageError: If one has another form, or an owner is named twice.
-    """
-    parsed: dict[str, str] = {}
-    for pin in pins:
-        owner, _, digits = pin.partition("=")
-        try:
-            key = parse_fingerprint(digits)
-        except ValueError as problem:
-            raise UsageError(f"--owner {pin}: {problem}", _PIN) from None
-        if not owner or owner in parsed:
-            raise UsageError(f"--owner {pin} names no owner, or one twice", _PIN)
-        parsed[owner] = key
-    return parsed
 
 
 def verify_release(

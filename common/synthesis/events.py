@@ -2,8 +2,9 @@
 
 A person is one record with all its slots (`common.model.events`), so every table is a partition of persons,
 and nothing is added to the proof of the noise. A slot has an event exactly if the person's number of events
-reaches it: these are rules. Records start so that they hold, as those of persons who are present do
-(`common.synthesis.presence`). Swaps keep them: both persons have an event in the slot.
+reaches it, and then a value, unless values are optional: these are rules. Records start so that they hold, as
+those of persons who are present do (`common.synthesis.presence`). Swaps keep them: both persons have an event
+in the slot.
 
 Slots are many, and of each transition from one event to the next the tables of all slots add up. So tables of
 persons' attributes alone get four fifths of the tables' budget, and their one-way counts half of theirs.
@@ -25,14 +26,15 @@ _DIGITS = 60
 
 
 def slot_rules(events: EventTable) -> list[StructuralZero]:
-    """Return the rules of slots: a person with fewer events has no value there, every other one has one."""
+    """Return the rules of slots: a person with fewer events has no value there; others have, if required."""
     rules: list[StructuralZero] = []
     for places in events.slots.values():
         for place in places:
             slot = events.attributes[place]
             last = slot.n_values - 1
             rules.append({events.number: [(0, slot.slot - 1)], place: [(0, last - 1)]})
-            rules.append({events.number: [(slot.slot, events.at_most)], place: [(last, last)]})
+            if not slot.is_optional:
+                rules.append({events.number: [(slot.slot, events.at_most)], place: [(last, last)]})
     return rules
 
 
@@ -62,11 +64,19 @@ def start_events(
 ) -> list[Int64Array]:
     """Return bins of records that have as many events as their number says, `(n_records,)` by attribute."""
     columns = {place: start_bins(binnings[place], n_records, stream) for place in events.persons}
-    number = binnings[events.number]
-    for places in events.slots.values():
-        for place in places:
-            binning = binnings[place]
-            # Rules cut the numbers of events where a slot begins to be filled.
-            present = columns[events.number] >= number.labels[events.attributes[place].slot]
-            columns[place] = present_bins(binning, present, 0, stream)
+    for place, first in first_bins(events, binnings).items():
+        present = columns[events.number] >= first
+        alone = not events.attributes[place].is_optional
+        columns[place] = present_bins(binnings[place], present, stream, absent_alone=alone)
     return [columns[place] for place in range(len(binnings))]
+
+
+def first_bins(events: EventTable, binnings: Sequence[Binning]) -> dict[int, int]:
+    """Return the lowest bin of the number of events with which persons have the event of each slot."""
+    # Rules cut the numbers of events where a slot begins to be filled.
+    number = binnings[events.number]
+    return {
+        place: int(number.labels[events.attributes[place].slot])
+        for places in events.slots.values()
+        for place in places
+    }

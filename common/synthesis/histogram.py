@@ -17,7 +17,6 @@ References:
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Context, Decimal, localcontext
-from itertools import pairwise
 from math import log, sqrt
 
 import numpy as np
@@ -172,12 +171,13 @@ def divided_histogram(before: Histogram, edges: Int64Array, noisy: Int64Array, v
         A histogram in which the counts of what a part was divided into sum to its count.
     """
     starts, n_records = np.searchsorted(edges, before.edges), int(before.counts.sum()) // GRAIN
-    counts, variances = np.empty(noisy.size, dtype=np.int64), np.empty(noisy.size)
-    for i, (start, end) in enumerate(pairwise(starts.tolist())):
-        whole = int(before.counts[i])
+    sizes = np.diff(starts)
+    counts, variances = np.repeat(before.counts, sizes), np.repeat(before.variance, sizes)
+    for i in np.flatnonzero(sizes > 1):
+        start, end, whole = starts[i], starts[i + 1], int(before.counts[i])
         within = halved(noisy[start:end].astype(np.float64), variance, whole / GRAIN, n_records)
         counts[start:end] = whole_counts(within * GRAIN, whole)
-        variances[start:end] = before.variance[i] if end - start == 1 else variance
+        variances[start:end] = variance
     return Histogram(edges, counts, counts / GRAIN, variances)
 
 

@@ -9,7 +9,7 @@ from hashlib import shake_256
 import numpy as np
 from numpy.typing import NDArray
 
-from common.arrays import Int64Array
+from common.arrays import Int64Array, order_of
 
 
 class Keystream:
@@ -34,4 +34,4 @@ class Keystream:
 
     def order(self, size: int) -> Int64Array:
         """Return the numbers from 0 to size - 1 in random order, `(size,)`."""
-        return np.argsort(self.words(size), kind="stable")
+        return order_of(self.words(size))

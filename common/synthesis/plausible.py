@@ -29,16 +29,7 @@ import numpy as np
 
 from common.arrays import Float64Array, Int64Array
 from common.synthesis.accounting import Kind, Noise
-from common.synthesis.roles import Roles, Shared
-from common.synthesis.schedule import (
-    Design,
-    OneWay,
-    Question,
-    RoundSums,
-    attributes_of,
-    next_round,
-    split,
-)
+from common.synthesis.schedule import Design, OneWay, Question, RoundSums, attributes_of, next_round, split
 
 _FALSE_ALARMS = 1e-6
 """Most probability with which counts of honest owners in a round are refused."""
@@ -139,11 +130,17 @@ def _scale(noise: Noise) -> int:
     return noise.size + 1 if noise.kind is Kind.LAPLACE else 0
 
 
-def _alone(counted: Sequence[Counted]) -> dict[int, Counted]:
+def one_way_counts(counted: Sequence[Counted]) -> dict[int, Counted]:
+    """Return the one-way counts among some by attribute."""
     return {each.question.attribute: each for each in counted if isinstance(each.question, OneWay)}
 
 
-def _rounds(design: Design, sums: Sequence[Int64Array]) -> Iterator[list[Counted]]:
+def counted_rounds(design: Design, sums: Sequence[Int64Array]) -> Iterator[list[Counted]]:
+    """Yield the questions of every round with the noisy sums of their answers.
+
+    Raises:
+        ValueError: If the release has fewer rounds.
+    """
     for number, answer in enumerate(sums):
         asked = next_round(design, sums[:number])
         if isinstance(asked, RoundSums):
@@ -152,33 +149,6 @@ def _rounds(design: Design, sums: Sequence[Int64Array]) -> Iterator[list[Counted
             Counted(question, counts, design.variance(question.noise, attributes_of(question)))
             for question, counts in zip(asked, split(asked, answer), strict=True)
         ]
-
-
-def fault_of_tables(
-    roles: Roles,
-    holder: int,
-    adder: int,
-    shared: Shared,
-    counts: Sequence[Int64Array],
-    sums: Sequence[Int64Array],
-) -> str:
-    """Return what an adder's noise does not explain of its tables with a holder; empty if it explains all.
-
-    Args:
-        shared: Which of the holder's persons adders have.
-        counts: Of their tables, `(n_numbers,)` each.
-        sums: Of the rounds before, `(n_numbers,)` each.
-    """
-    design, n_persons = roles.design, roles.positions(holder, shared, adder).size
-    # One-way counts are those of all persons.
-    rounds = _rounds(design, sums) if n_persons == design.n_records else ()
-    one_way = {place: each for counted in rounds for place, each in _alone(counted).items()}
-    tables = roles.tables(*map(design.group_of, (holder, adder)))
-    counted = [
-        Counted(table, of_table, table.noise.variance(1))
-        for table, of_table in zip(tables, counts, strict=True)
-    ]
-    return fault_of_counts(design, counted, n_persons, one_way)
 
 
 def fault_of_sums(design: Design, sums: Sequence[Int64Array], groups: Sequence[Sequence[str]] = ()) -> str:
@@ -192,8 +162,8 @@ def fault_of_sums(design: Design, sums: Sequence[Int64Array], groups: Sequence[S
         ValueError: If they are not sums of this release.
     """
     one_way: dict[int, Counted] = {}
-    for counted in _rounds(design, sums):
+    for counted in counted_rounds(design, sums):
         if fault := fault_of_counts(design, counted, design.n_records, one_way, groups):
             return fault
-        one_way |= _alone(counted)
+        one_way |= one_way_counts(counted)
     return ""

@@ -10,7 +10,7 @@ References:
 
 import numpy as np
 
-from common.arrays import Int64Array
+from common.arrays import Int64Array, order_of
 from common.synthesis.binning import Binning
 from common.synthesis.keystream import Keystream
 
@@ -60,7 +60,8 @@ def draw_values(binning: Binning, bins: Int64Array, stream: Keystream) -> Int64A
     ends = (sizes[labels] * (up_to - before[labels]) + start[labels]) // whole[labels]
     counts = np.diff(ends, prepend=0)
     counts[firsts] = ends[firsts]
-    order = np.lexsort((stream.words(bins.size), bins))
+    order = stream.order(bins.size)
+    order = order[order_of(bins[order])]
     drawn = np.empty_like(bins)
     drawn[order] = np.repeat(parts, counts)
     return binning.histogram.edges[drawn] + stream.below(widths[drawn])

@@ -1,8 +1,8 @@
-"""The schedule of a synthetic release: what is asked next, and in the end the records, from sums of answers.
+"""The schedule of a synthetic release: what is asked next, from the sums of answers so far.
 
-Whoever knows the plan and the sums of the rounds so far knows the next question: aggregator, owners and those
-who verify a release compute it alike. So nobody has to be asked for a question or to check one. An owner
-is sent sums, never queries, and an aggregator cannot make it count anything that the plan does not.
+Anyone who knows the plan and the sums of the rounds so far knows the next question: aggregator, owners and
+those who verify a release compute it alike. So nobody has to be asked for a question or to check one. An
+owner is sent sums, never queries, and an aggregator cannot make it count anything that the plan does not.
 
 Rounds, in this order: one-way counts, with finer levels for wide domains; then the tables of all pairs of
 attributes, or of those that the plan names, in bins of the one-way counts.
@@ -20,12 +20,11 @@ from typing import TypeAlias
 import numpy as np
 
 from common.arrays import Int64Array
-from common.check import Check, unchecked
 from common.errors import UsageError
 from common.model.events import EventTable
 from common.model.rounds import LARGEST_ANSWER, NUMBER_BYTES
 from common.model.schema import Attribute
-from common.model.together import Joint, released_units
+from common.model.together import Joint
 from common.synthesis.accounting import Budget, Noise, honest_owners
 from common.synthesis.binning import (
     FEW_VALUES,
@@ -34,17 +33,14 @@ from common.synthesis.binning import (
     MOST_BINS_ACROSS,
     Attributes,
     Binning,
-    Excluded,
     StructuralZero,
     all_pairs,
     binning_of,
     check_rules,
-    excluded_bins,
     most_bins,
     separated,
 )
-from common.synthesis.determined import with_determined
-from common.synthesis.events import ONE_WAY_PARTS, TABLE_PARTS, balanced, slot_rules, start_events
+from common.synthesis.events import ONE_WAY_PARTS, TABLE_PARTS, balanced, slot_rules
 from common.synthesis.histogram import (
     Histogram,
     attribute_weights,
@@ -54,10 +50,6 @@ from common.synthesis.histogram import (
     n_levels,
     next_edges,
 )
-from common.synthesis.keystream import Keystream
-from common.synthesis.presence import Present, mean_of, start_columns
-from common.synthesis.sample import draw_values, start_bins
-from common.synthesis.swaps import NoisyTable, swapped
 
 METHOD = 3
 """Version of everything here that records depend on: with another one, the same sums give other records.
@@ -528,119 +520,3 @@ def split(questions: Sequence[Question], answer: Int64Array) -> list[Int64Array]
     """Divide the numbers of a round among its questions."""
     ends = np.cumsum([question.n_numbers for question in questions])
     return list(np.split(answer, ends[:-1]))
-
-
-# --- records --------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class SyntheticRelease:
-    """What is released, and what it was made of."""
-
-    codes: Sequence[Int64Array]
-    """Codes of values, `(n_records,)` by counted attribute."""
-    measured: RoundSums
-
-    @property
-    def units(self) -> dict[str, Int64Array]:
-        """Values in resolution units by released attribute that is not derived, `(n_records,)` each."""
-        return released_units(self.measured.design.attributes, self.codes)
-
-
-def noisy_tables(measured: RoundSums) -> list[NoisyTable]:
-    """Return the tables of pairs with the variance of their noise."""
-    design = measured.design
-    return [
-        NoisyTable(
-            table.pair,
-            counts,
-            round(design.variance(table.noise, table.pair)),
-            of_slots=design.is_of_slots(table.pair),
-        )
-        for table, counts in measured.tables
-    ]
-
-
-def excluded(measured: RoundSums, tables: Sequence[NoisyTable]) -> list[Excluded]:
-    """Return the bins that no record has together: by declared rules, and as the tables show."""
-    design, binnings = measured.design, measured.binnings
-    categories = [attribute.is_categorical for attribute in design.attributes]
-    declared, absent = excluded_bins(binnings, design.zeros), dict[int, int]()
-    if design.presence:
-        # Tables across groups are of other persons than one-way counts, but for those who are present.
-        tables = [each for each in tables if not design.is_across(each.pair)]
-        absent = {place: int(binning.labels[-1]) for place, binning in enumerate(binnings)}
-    absent |= _empty_slots(measured)
-    return with_determined(declared, binnings, categories, tables, absent)
-
-
-def _empty_slots(measured: RoundSums) -> dict[int, int]:
-    """Return the bin of persons without an event by attribute that holds one."""
-    return {
-        place: int(binning.labels[-1])
-        for place, binning in enumerate(measured.binnings)
-        if measured.design.is_of_slots((place,))
-    }
-
-
-def overlaps(measured: RoundSums) -> dict[tuple[int, ...], Present]:
-    """Return how many persons are estimated to be present in each group and in each two, by their groups.
-
-    Of two groups, both together have everybody; of more, tables of presence are counted.
-    """
-    design, of_groups = measured.design, dict[tuple[int, ...], Present]()
-    n_records, answered = (
-        design.n_records,
-        list(zip(measured.rounds[0], split(measured.rounds[0], measured.sums[0]), strict=True)),
-    )
-    for group, at in enumerate(design.presence):
-        found = []
-        for question, noisy in answered:
-            place = attributes_of(question)[0]
-            variance = design.variance(question.noise, (place,))
-            if place == at:
-                found.append(Present((n_records + int(noisy[1]) - int(noisy[0])) / 2, variance / 2))
-            elif design.home(place) == group and place in design.absent_alone:
-                found.append(Present(float(n_records - int(noisy[-1])), variance))
-        of_groups[(group,)] = mean_of(found)
-    if len(design.presence) == 2:
-        first, second = of_groups[(0,)], of_groups[(1,)]
-        both = first.count + second.count - n_records
-        return of_groups | {(0, 1): Present(both, first.variance + second.variance)}
-    groups = {place: group for group, place in enumerate(design.presence)}
-    for table, counts in measured.tables:
-        if set(table.pair) <= groups.keys():
-            i, j = table.pair
-            at_both = counts.reshape([each.n_bins for each in table.binnings])[
-                int(table.binnings[0].labels[1]), int(table.binnings[1].labels[1])
-            ]
-            variance = design.variance(table.noise, table.pair)
-            of_groups[groups[i], groups[j]] = Present(float(at_both), variance)
-    return of_groups
-
-
-def synthesise(measured: RoundSums, check: Check = unchecked) -> SyntheticRelease:
-    """Make the records from what was measured: the same bytes for everybody."""
-    design, tables = measured.design, noisy_tables(measured)
-    binnings, stream = measured.binnings, Keystream(measured.seed)
-    if design.presence:
-        found = overlaps(measured)
-        n_present = [
-            min(max(round(found[(group,)].count), 0), design.n_records) for group in range(design.n_groups)
-        ]
-        start = start_columns(
-            binnings, design.presence, design.owner_groups, design.absent_alone, n_present,
-            design.n_records, tables, stream, check,
-        )  # fmt: skip
-    elif design.events is not None:
-        start = start_events(design.events, binnings, design.n_records, stream)
-    else:
-        start = [start_bins(binning, design.n_records, stream) for binning in binnings]
-    sizes = [binning.n_bins for binning in binnings]
-    still = () if design.events is None else (design.events.number,)
-    bins = swapped(
-        start, sizes, tables, excluded(measured, tables), stream, check,
-        absent=_empty_slots(measured), still=still,
-    )  # fmt: skip
-    codes = [draw_values(binning, own, stream) for binning, own in zip(binnings, bins, strict=True)]
-    return SyntheticRelease(codes, measured)

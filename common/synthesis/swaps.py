@@ -39,14 +39,15 @@ References:
     algorithms". Morozov 1966 (when to stop: the discrepancy principle).
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
-from common.arrays import BoolArray, Int64Array
+from common.arrays import BoolArray, Int64Array, order_of
 from common.check import Check, unchecked
 from common.errors import UsageError
 from common.synthesis.binning import Attributes, Excluded, possible_record
@@ -58,6 +59,10 @@ REPAIRING = 200
 """Most sweeps with which records that break a rule are repaired."""
 _WEIGHTS, _EXPLAINED_WEIGHT = 2**12, 8
 _BEST = 8
+_BLOCK = 2**15
+"""Couples for which something is computed at once: larger arrays leave the processor's cache."""
+Couples = Int64Array
+"""Records in pairs, `(2, n_couples)`: of the first half of all records, and of the second."""
 _MOST_UNEXPLAINED = 3
 """Of a single table: noise alone leaves more than 1 in half of them."""
 _LARGEST_TARGET = 2**23
@@ -86,8 +91,8 @@ def swapped(
     stream: Keystream,
     check: Check = unchecked,
     *,
-    absent: Mapping[int, int] = MappingProxyType({}),
-    still: Collection[int] = (),
+    number: int | None = None,
+    first_bins: Mapping[int, int] = MappingProxyType({}),
 ) -> list[Int64Array]:
     """Swap bins of records until their tables agree with noisy ones.
 
@@ -97,14 +102,15 @@ def swapped(
         tables: Noisy tables of some pairs.
         rules: What no record may be.
         check: Called before every step; it may raise.
-        absent: By attribute that holds an event, the bin of persons without it.
-        still: Attributes whose values stay where they are.
+        number: The attribute with the number of events, whose values stay where they are.
+        first_bins: By attribute that holds an event, the lowest bin of that number of persons who have it.
 
     Returns:
         Bins of the records, `(n_records,)` by attribute.
     """
-    records = _Records([column.astype(np.int16) for column in columns], sizes, tables, rules, absent)
-    moving = [attribute for attribute in range(len(columns)) if attribute not in still]
+    records = _Records([column.astype(np.int16) for column in columns], sizes, tables, rules)
+    records.number, records.first_bins = number, first_bins
+    moving = [attribute for attribute in range(len(columns)) if attribute != number]
     sweep = 0
     while sweep < SWEEPS and records.weigh_tables():
         records.shuffle(stream)
@@ -125,15 +131,17 @@ def swapped(
 class _Records:
     """Records that swap bins, and how far their tables are from the noisy ones."""
 
+    number: int | None = None
+    first_bins: Mapping[int, int] = MappingProxyType({})
+
     def __init__(
         self,
         columns: list[Int64Array],
         sizes: Sequence[int],
         tables: Sequence[NoisyTable],
         rules: Sequence[Excluded],
-        absent: Mapping[int, int] = MappingProxyType({}),
     ) -> None:
-        self.columns, self._sizes, self._rules, self._absent = columns, sizes, rules, absent
+        self.columns, self._sizes, self._rules = columns, sizes, rules
         self._variance = {table.pair: max(table.variance, 1) for table in tables}
         self._of_slots = [table.pair for table in tables if table.of_slots]
         self._of_others = [table.pair for table in tables if not table.of_slots]
@@ -216,34 +224,34 @@ class _Records:
         """Swap the bins of one attribute between some records of the first and the second half."""
         column = self.columns[attribute]
         records = np.arange(column.size)
-        if attribute in self._absent:
-            records = np.flatnonzero(column != self._absent[attribute])
+        if self.number is not None and attribute in self.first_bins:
+            records = np.flatnonzero(self.columns[self.number] >= self.first_bins[attribute])
         half = records.size // 2
         if half == 0:
             return
         shift = stream.number_below(half)
-        first, second = records[:half], np.roll(records[half : 2 * half], -shift)
-        differ = column[first] != column[second]
-        couples = _Couples(first[differ], second[differ])
-        repaired = self._repaired(attribute, couples)
+        couples = np.stack([records[:half], np.roll(records[half : 2 * half], -shift)])
+        differ = _in_blocks(couples, lambda block: np.not_equal(*column[block]))
+        couples = couples.compress(differ, axis=1)
+        repaired = _in_blocks(couples, lambda block: self._repaired(attribute, block))
         if repaired.any():
-            self._swap(attribute, couples.take(np.flatnonzero(repaired > 0)))
-            couples = couples.take(np.flatnonzero(repaired == 0))
+            self._swap(attribute, couples.compress(repaired > 0, axis=1))
+            couples = couples.compress(repaired == 0, axis=1)
         if repairs_only or couples.size == 0:
             return
-        change = self._change(attribute, couples)
+        change = _in_blocks(couples, lambda block: self._change(attribute, block))
         good = np.flatnonzero(change < 0)
         if good.size and stream.number_below(2):
-            good = good[np.argsort(change[good], kind="stable")[: max(good.size // _BEST, 1)]]
-        chosen = couples.take(good)
+            good = good[order_of(change[good])[: max(good.size // _BEST, 1)]]
+        chosen = couples.take(good, axis=1)
         number = self._best_number(attribute, chosen, -int(change[good].sum()))
-        if number < chosen.size:
-            chosen = chosen.take(stream.order(chosen.size)[:number])
+        if number < len(chosen[0]):
+            chosen = chosen.take(stream.order(len(chosen[0]))[:number], axis=1)
         self._swap(attribute, chosen)
 
-    def _change(self, attribute: int, couples: "_Couples") -> Int64Array:
+    def _change(self, attribute: int, couples: Couples) -> Int64Array:
         """Return what the swap of each couple alone adds to the loss, `(n_couples,)`."""
-        change = np.zeros(couples.size, dtype=np.int64)
+        change = np.zeros(len(couples[0]), dtype=np.int64)
         own, others = (self.columns[attribute][each].astype(np.int64) for each in couples)
         for partner in self._partners[attribute]:
             n_bins, slope, weight = self._sizes[partner], *self._slope(attribute, partner)
@@ -260,31 +268,32 @@ class _Records:
         residual, weight = self._residual[pair], self._weight[pair]
         return 2 * weight * (residual if attribute < partner else residual.T).ravel(), weight
 
-    def _moved(self, attribute: int, partner: int, couples: "_Couples") -> Int64Array:
+    def _moved(self, attribute: int, partner: int, couples: Couples) -> Int64Array:
         """Return what all swaps together add to a table, `(n_bins, n_bins)`, the partner's second."""
         shape = self._sizes[attribute], self._sizes[partner]
-        own, others = (self.columns[attribute][each].astype(np.int64) * shape[1] for each in couples)
-        first, second = (self.columns[partner][each] for each in couples)
-        size = shape[0] * shape[1]
-        added = np.bincount(others + first, minlength=size) + np.bincount(own + second, minlength=size)
-        removed = np.bincount(own + first, minlength=size) + np.bincount(others + second, minlength=size)
-        return (added - removed).reshape(shape)
+        moved = np.zeros(shape[0] * shape[1], dtype=np.int64)
+        for block in _blocks(couples):
+            own, others = (self.columns[attribute][each].astype(np.int64) * shape[1] for each in block)
+            first, second = (self.columns[partner][each] for each in block)
+            for added, removed in ((others + first, own + first), (own + second, others + second)):
+                moved += np.bincount(added, minlength=moved.size)
+                moved -= np.bincount(removed, minlength=moved.size)
+        return moved.reshape(shape)
 
-    def _best_number(self, attribute: int, couples: "_Couples", gain: int) -> int:
+    def _best_number(self, attribute: int, couples: Couples, gain: int) -> int:
         """Return how many of the couples lower the loss most if they swap; all together gain Σ -Δ."""
         together = 0
         for partner in self._partners[attribute]:
             pair = (min(attribute, partner), max(attribute, partner))
             moved = self._moved(attribute, partner, couples)
-            differ = np.count_nonzero(
-                self.columns[partner][couples.first] != self.columns[partner][couples.second]
-            )
+            column = self.columns[partner]
+            differ = sum(np.count_nonzero(np.not_equal(*column[block])) for block in _blocks(couples))
             together += self._weight[pair] * (int((moved**2).sum()) - 4 * int(differ))
         if together <= 0:
-            return couples.size
-        return min(max(gain * couples.size // (2 * together), 1), couples.size)
+            return len(couples[0])
+        return min(max(gain * len(couples[0]) // (2 * together), 1), len(couples[0]))
 
-    def _swap(self, attribute: int, couples: "_Couples") -> None:
+    def _swap(self, attribute: int, couples: Couples) -> None:
         for partner in self._partners[attribute]:
             moved = self._moved(attribute, partner, couples)
             if attribute < partner:
@@ -292,11 +301,11 @@ class _Records:
             else:
                 self._residual[partner, attribute] += moved.T
         column = self.columns[attribute]
-        column[couples.first], column[couples.second] = column[couples.second], column[couples.first]
+        column[couples] = column[couples[::-1]]
 
-    def _repaired(self, attribute: int, couples: "_Couples") -> Int64Array:
+    def _repaired(self, attribute: int, couples: Couples) -> Int64Array:
         """Return how many broken rules fewer there are after each swap; negative: more, `(n_couples,)`."""
-        repaired = np.zeros(couples.size, dtype=np.int64)
+        repaired = np.zeros(len(couples[0]), dtype=np.int64)
         for rule in self._rules:
             if attribute in rule:
                 own, others = (rule[attribute][self.columns[attribute][each]] for each in couples)
@@ -324,23 +333,12 @@ class _Records:
             column[breaking] = column[copied]
 
 
-@dataclass(frozen=True, slots=True)
-class _Couples:
-    """Records in pairs."""
+def _blocks(couples: Couples) -> Iterator[Couples]:
+    """Yield couples in blocks, at least one."""
+    for start in range(0, max(len(couples[0]), 1), _BLOCK):
+        yield couples[:, start : start + _BLOCK]
 
-    first: Int64Array
-    """Of the first half, `(n_couples,)`."""
-    second: Int64Array
-    """Of the second half, `(n_couples,)`."""
 
-    def __iter__(self) -> Iterator[Int64Array]:
-        return iter((self.first, self.second))
-
-    @property
-    def size(self) -> int:
-        """How many there are."""
-        return self.first.size
-
-    def take(self, chosen: Int64Array) -> "_Couples":
-        """Return some of them."""
-        return _Couples(self.first[chosen], self.second[chosen])
+def _in_blocks(couples: Couples, function: Callable[[Couples], Any]) -> Any:
+    """Return what a function returns of all couples, `(n_couples,)`."""
+    return np.concatenate([function(block) for block in _blocks(couples)])

@@ -1,7 +1,6 @@
-"""The files that an owner and the CA exchange: a request for a certificate, and the bundle in answer.
+"""Requests for certificates, answered with a bundle (`common.trust.bundle`).
 
-Both are untrusted input. A request only proves that its sender has the key it names. A bundle is trusted
-because the fingerprint of its CA was compared on the telephone.
+They are untrusted input: a request only proves that its sender has the key it names.
 """
 
 from dataclasses import dataclass
@@ -12,14 +11,11 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from common.canonical import canonical, parse_json
 from common.errors import IdentityError, IntegrityError, ProtocolError
-from common.trust.identity import Party, load_certificates
+from common.trust.identity import Party
 from common.trust.pem import REQUEST, read_blocks
 
-_BUNDLE = "tessera-enrolment-bundle-1"
 _LARGEST_REQUEST = 16 * 1024
-_LARGEST_BUNDLE = 64 * 1024
 _AGAIN = "make it again with owner-node enroll request, and copy the file unchanged"
 
 
@@ -94,67 +90,6 @@ def _uris(request: x509.CertificateSigningRequest) -> list[str]:
     except x509.ExtensionNotFound:
         return []
     return names.get_values_for_type(x509.UniformResourceIdentifier)
-
-
-@dataclass(frozen=True, slots=True)
-class Bundle:
-    """What a CA answers to a request that it has approved."""
-
-    party: Party
-    chain_pem: str
-    """The certificate chain, the party's own first."""
-    ca_pem: str
-    """The CA's own certificate."""
-
-    def to_bytes(self) -> bytes:
-        """Return the file: canonical JSON and a line feed."""
-        document = {
-            "kind": _BUNDLE,
-            "party": self.party.uri,
-            "certificates": self.chain_pem,
-            "ca": self.ca_pem,
-        }
-        return canonical(document) + b"\n"
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> "Bundle":
-        """Read a bundle; what its certificates are worth is judged by who installs it.
-
-        Raises:
-            ProtocolError: If it is none, or unreasonably large.
-            IdentityError: If a certificate in it cannot be read.
-        """
-        try:
-            if len(data) > _LARGEST_BUNDLE:
-                raise ValueError
-            document = parse_json(data)
-            if set(document) != {"kind", "party", "certificates", "ca"} or document["kind"] != _BUNDLE:
-                raise ValueError
-            texts = [document["certificates"], document["ca"]]
-            if not all(isinstance(text, str) for text in texts):
-                raise ValueError
-            bundle = cls(Party.parse(document["party"]), *texts)
-        except (ValueError, TypeError):
-            raise ProtocolError(
-                "this is no enrolment bundle, or a damaged one",
-                "use the file that aggregator enroll approve wrote, unchanged",
-            ) from None
-        bundle.chain()
-        bundle.authority()
-        return bundle
-
-    def chain(self) -> list[x509.Certificate]:
-        """Return the certificate chain."""
-        return load_certificates(self.chain_pem.encode())
-
-    def authority(self) -> x509.Certificate:
-        """Return the CA's certificate."""
-        certificates = load_certificates(self.ca_pem.encode())
-        if len(certificates) != 1:
-            raise ProtocolError(
-                f"an enrolment bundle has one CA certificate, this one has {len(certificates)}"
-            )
-        return certificates[0]
 
 
 WARNED_BEFORE = timedelta(days=30)

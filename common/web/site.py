@@ -22,8 +22,15 @@ from starlette.routing import BaseRoute, Mount, Route, Router
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from common.errors import ConflictError, NotConnectedError, RefusedError, TesseraError, UsageError
-from common.log import on_one_line, one_line
+from common.errors import (
+    ConflictError,
+    NotConnectedError,
+    RefusedError,
+    TesseraError,
+    UsageError,
+    on_one_line,
+    one_line,
+)
 from common.web.address import Address, network_of
 from common.web.doors import LINK_SECONDS, MOST_BEGUN, Doors, SignInAttempts, TooManyAttemptsError, Visit
 from common.web.guard import LEAVE, Guard, cookie_of, fault_text, visit_of

@@ -10,6 +10,10 @@ from common.wire.v1 import owner_pb2 as wire
 
 NONCE_BYTES = 16
 """Size of the nonce that an owner makes for a connection."""
+METADATA_KEY = "tessera-error-bin"
+"""Metadata of a call that ends with an error of the catalogue: the error as JSON."""
+TIME_KEY = "tessera-time"
+"""Metadata of the aggregator's answer to Connect: its clock, Unix time in whole seconds."""
 
 
 def signed_answer(owner: str, nonce: bytes, answer: wire.ConnectResponse | wire.PollResponse) -> bytes:

@@ -8,21 +8,17 @@ References:
     Del Vasto-Terrientes et al. 2025, Theorems 1 and 2 (composition).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from common import __version__
-from common.model.permit import condition_texts
 from common.model.plan import Plan, is_trial
 from common.model.products import Product
 from common.words.linking import compared_as, missed_text
 from common.words.masked import MaskedWords
-from common.words.numbers import bound_text, first_text
+from common.words.numbers import bound_text
 from common.words.product import ProductWords
 from common.words.synthetic import SyntheticWords
 from common.words.worth import Worth
 
-_MOST_NAMES = 5
-"""Most names of fields that a sentence lists."""
 _WORDS: Mapping[Product, ProductWords] = {
     Product.MASKED: MaskedWords(),
     Product.SYNTHETIC: SyntheticWords(),
@@ -60,35 +56,6 @@ def trusted(plan: Plan, owner: str = "") -> tuple[str, ...]:
         owner: Owner id; empty for all owners of the release.
     """
     return words_of(plan).trusted(plan, owner)
-
-
-def essentials(plan: Plan, owner: str = "") -> tuple[str, ...]:
-    """Return what matters most for a decision, in a line or two each.
-
-    What the plan says beyond what is shown, and how often a person may be charged; then what its product
-    promises and does not hide, and whom it trusts.
-
-    Args:
-        owner: Id of the owner that decides; empty for all.
-    """
-    lines = [*_not_read(plan)]
-    if plan.permit:
-        lines.append(f"The release is made under data permit {plan.permit}.")
-    if plan.duo:
-        lines.append(f"Conditions of use: {', '.join(condition_texts(plan.duo))}.")
-    if (most := plan.linking.max_overlap) > 1:
-        lines.append(f"A person may be at {most} owners and is charged at each of them.")
-    return (*trial(plan), *lines, *words_of(plan).essentials(plan), *trusted(plan, owner))
-
-
-def _not_read(plan: Plan) -> Iterator[str]:
-    """Say what the plan states and no page shows: a consent is to all of it."""
-    if names := plan.ignored:
-        yield (
-            f"The plan has fields that version {__version__} does not know and does not follow: "
-            f"{first_text(names, _MOST_NAMES)}. A consent is to the whole plan: ask the operator of "
-            "the aggregator what they mean."
-        )
 
 
 def composition(plan: Plan) -> str:
@@ -212,4 +179,5 @@ def _unit(plan: Plan) -> str:
     tokens_of = "match keys, which can miss a person or take two for one" if plan.passes else "identifiers"
     how = f"compared before anything is {made}, by keyed tokens of {tokens_of}; else there is no release"
     linked = f" {checked[:1].upper()}{checked[1:]} is {how}." if checks else ""
-    return f"The unit of privacy is the person: every person has {held} at an owner{asserted}.{linked}"
+    whole = " An owner with several events of a person makes this record of all of them." if g == 1 else ""
+    return f"The unit of privacy is the person: every person has {held} at an owner{asserted}.{whole}{linked}"

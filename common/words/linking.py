@@ -6,7 +6,6 @@ from common.model.fragment import Addendum
 from common.model.match_quality import MatchQuality, PassQuality
 from common.model.plan import Plan
 from common.model.schema import IdentifierRules
-from common.planning.limits import differing_counts
 
 WRITTEN_DIFFERENTLY = (
     "A person who is written differently at two owners counts as two there, and then their ε add up."
@@ -48,52 +47,8 @@ def compared_as(rules: IdentifierRules | None) -> str:
     return f"as normalised: {steps}" if steps else "as they are written: no normalisation is declared"
 
 
-def allowed_findings(plan: Plan) -> tuple[str, ...]:
-    """Say what links persons, and what linking may find besides disjoint parts and equal groups.
-
-    Returns:
-        Lines; empty where equal identifiers are compared in one group, and nothing else may be found.
-    """
-    lines = []
-    if plan.passes:
-        lines.append(f"Persons are compared {compared_as(plan.identifier)}.")
-    if plan.linking.min_match_quality:
-        lines.append(
-            "The release ends before anything is spent unless at least "
-            f"{_percent(plan.linking.min_match_quality)} of the links are right, by the lower end of the "
-            "estimate's 95 % interval."
-        )
-    if plan.linking.max_overlap > 1:
-        most = plan.linking.max_overlap
-        lines.append(
-            f"A person may be at up to {most} owners of the same attributes. Every owner reserves its charge "
-            "that many times, but no more often than there are owners of these attributes. It spends the "
-            "charge as often as linking finds such owners, and the rest is returned."
-        )
-    if plan.linking.intersects:
-        lines.append(
-            "Where the owners of different attributes hold different persons, only those that all of them "
-            f"hold are {_made(plan)}, at least {plan.linking.min_common}"
-            f"{'' if plan.product.rules.in_rounds else '; k stays as it is'}. Every owner learns which of "
-            "its own persons these are."
-        )
-    elif plan.linking.unites:
-        lines.append(
-            "The owners of different attributes may hold different persons. Everybody whom any of them holds "
-            "is counted, as absent at an owner that lacks the person. The number of them all is published. "
-            "Owners do not learn which of their persons others have; the aggregator sees it by tokens."
-        )
-    elif plan.linking.tokens and len(plan.groups) > 1:
-        lines.append(
-            "The owners of different attributes have to hold the same persons. If they do not, the release "
-            "ends before anything is spent."
-        )
-        if differing := differing_counts(plan):
-            lines.append(f"They do not: {differing}.")
-    return tuple(lines)
-
-
-def _made(plan: Plan) -> str:
+def made_verb(plan: Plan) -> str:
+    """Return what happens to records: "counted" or "masked"."""
     return "counted" if plan.product.rules.in_rounds else "masked"
 
 
@@ -108,7 +63,7 @@ def linking_result(plan: Plan, addendum: Addendum) -> tuple[str, ...]:
         lines.append(f"nobody at two owners of the same attributes, by {how}")
     if addendum.common is not None:
         lines.append(
-            f"{addendum.common:,} persons at the owners of all attributes; only these are {_made(plan)}"
+            f"{addendum.common:,} persons at the owners of all attributes; only these are {made_verb(plan)}"
         )
     if addendum.linking == "united":
         everybody = next(iter(addendum.records.values()))
@@ -143,9 +98,9 @@ def quality_text(quality: MatchQuality) -> str:
     if not quality.linked:
         return "no pair of persons was linked"
     return (
-        f"{quality.linked:,} pairs of persons were linked; an estimated {_percent(quality.quality)} of the "
-        f"links are right (95 % interval: {_percent(quality.quality_least)} to "
-        f"{_percent(quality.quality_most)})"
+        f"{quality.linked:,} pairs of persons were linked; an estimated {percent(quality.quality)} of the "
+        f"links are right (95 % interval: {percent(quality.quality_least)} to "
+        f"{percent(quality.quality_most)})"
     )
 
 
@@ -165,7 +120,7 @@ def _agreement(of_pass: PassQuality) -> str:
     if not of_pass.agreement:
         return "not compared"
     share, least, most = of_pass.agreement
-    return f"{_percent(share)} ({_percent(least)} to {_percent(most, ROUND_CEILING)})"
+    return f"{percent(share)} ({percent(least)} to {percent(most, ROUND_CEILING)})"
 
 
 def _false_links(of_pass: PassQuality) -> str:
@@ -173,7 +128,7 @@ def _false_links(of_pass: PassQuality) -> str:
     return f"{_short(of_pass.false_links)} ({least} to {most})"
 
 
-def _percent(share: Decimal, rounding: str = ROUND_FLOOR) -> str:
+def percent(share: Decimal, rounding: str = ROUND_FLOOR) -> str:
     """Return a share, rounded down by default: a quality is never shown larger than it is."""
     return f"{(share * 100).quantize(Decimal('0.01'), rounding=rounding)} %"
 

@@ -29,8 +29,7 @@ from common.model.task import Assignment
 from common.words.linking import INTERSECTED, unit_word
 from common.words.numbers import bound_text
 from common.words.product import ProductWords, derived
-from common.words.ranks import rank_promises, ranks_in_short, without_rank_noise
-from common.words.synthetic import alternative
+from common.words.ranks import rank_promises, without_rank_noise
 from common.words.worth import Worth, largest_errors
 
 SCALES_GIVEN = "with the size of the noise taken as given"
@@ -51,7 +50,7 @@ class MaskedWords(ProductWords):
             *derived(plan.following),
             *_in_arbitrary_order(plan),
             _total(plan, self.condition(plan)),
-            *rank_promises(plan, _notions(plan)[0], self.condition(plan)),
+            *rank_promises(plan, notions(plan)[0], self.condition(plan)),
         )
 
     def keeps(self, plan: Plan) -> str:
@@ -64,17 +63,6 @@ class MaskedWords(ProductWords):
         return (
             f"{weakened}Values have noise, extremes and small groups most of all, so that usual standard "
             "errors are too small: release.estimates corrects what it can, with intervals."
-        )
-
-    def essentials(self, plan: Plan) -> tuple[str, ...]:
-        """Say the promise, who has which value and what is not hidden, in a line or two each."""
-        common = f"Only persons of all groups are masked, at least {plan.linking.min_common}."
-        return (
-            *([common] if plan.linking.intersects else []),
-            _promise_in_short(plan, self.condition(plan)),
-            ranks_in_short(plan) if _has_lists(plan) else "This promise includes who has which value.",
-            _not_hidden_in_short(plan),
-            *alternative(plan),
         )
 
     def invariants(self, plan: Plan) -> tuple[str, ...]:
@@ -96,7 +84,7 @@ class MaskedWords(ProductWords):
 
     def condition(self, plan: Plan) -> str:
         """Return that the size of the noise is taken as given, where the bound of an attribute needs it."""
-        return f", {SCALES_GIVEN}" if INDIVIDUAL in _notions(plan) else ""
+        return f", {SCALES_GIVEN}" if INDIVIDUAL in notions(plan) else ""
 
     def leaves(self, plan: Plan, assignment: Assignment) -> tuple[str, ...]:
         """Say what values leave an owner."""
@@ -202,27 +190,6 @@ class _Kind(NamedTuple):
     by_frequency: bool
 
 
-def _promise_in_short(plan: Plan, condition: str) -> str:
-    unit = unit_word(plan)
-    if plan.epsilon_joint is None:
-        return (
-            f"Promised to one {unit}: nothing about whole lists of released values, only about single values."
-        )
-    protected = "the lists of all released values" if _has_lists(plan) else "the released table"
-    bound = bound_text(plan.epsilon_joint)
-    return f"Promised to one {unit}: {_notions(plan)[0]} with ε = {bound} for {protected}{condition}."
-
-
-def _not_hidden_in_short(plan: Plan) -> str:
-    size = ", the size of the noise" if INDIVIDUAL in _notions(plan) else ""
-    known = "; anyone who knows many original values of a person can often re-identify its record"
-    return (
-        f"Not hidden: numbers of records, {'' if plan.owner_column else 'often '}their owner, missing "
-        f"values{size}"
-        f"{known if _has_lists(plan) else ''}."
-    )
-
-
 def _in_arbitrary_order(plan: Plan) -> tuple[str, ...]:
     """Warn about categories that are treated as numbers in an order that means nothing."""
     tasks = (planned for task in plan.tasks for planned in task.attributes)
@@ -272,18 +239,18 @@ def _shown_by_scales(plan: Plan) -> tuple[str, ...]:
 def _shown_of_values(plan: Plan) -> tuple[str, ...]:
     """Return what released values show of clusters and of which values a record has together."""
     of_clusters = tuple(_shown_by_clusters(plan))
-    together = (_shown_by_lists(plan),) if _has_lists(plan) else ()
+    together = (_shown_by_lists(plan),) if has_lists(plan) else ()
     if not of_clusters:
         return together
     return (*of_clusters, *together, "A larger k means less noise. It does not mean more privacy.")
 
 
-def _has_lists(plan: Plan) -> bool:
+def has_lists(plan: Plan) -> bool:
     """Whether any attribute has a list that is separate from its assignment to records."""
     return any(planned.rules.listed for task in plan.tasks for planned in task.attributes)
 
 
-def _notions(plan: Plan) -> list[str]:
+def notions(plan: Plan) -> list[str]:
     """Return the notions of privacy that the mechanisms of a plan give, the weaker first."""
     given = {planned.rules.notion for task in plan.tasks for planned in task.attributes}
     return [notion for notion in (INDIVIDUAL, GLOBAL) if notion in given]
@@ -292,7 +259,7 @@ def _notions(plan: Plan) -> list[str]:
 def _meanings(plan: Plan) -> list[str]:
     g = plan.max_records_per_person
     records = "one record" if g == 1 else f"up to {g} records, all that one person has at an owner,"
-    return [_MEANING[notion].format(records=records) for notion in _notions(plan)]
+    return [_MEANING[notion].format(records=records) for notion in notions(plan)]
 
 
 def _attribute_promises(plan: Plan) -> list[str]:
@@ -337,9 +304,9 @@ def _total(plan: Plan, condition: str) -> str:
     unit = unit_word(plan)
     if plan.epsilon_joint is None:
         return f"All attributes of one {unit} together: no bound, because there is none for one of them."
-    protected = "the lists of released values of all attributes" if _has_lists(plan) else "the released table"
+    protected = "the lists of released values of all attributes" if has_lists(plan) else "the released table"
     at_most = ", at most, as planned" if plan.linking.max_overlap > 1 else ""
     return (
-        f"All attributes of one {unit} together{at_most}: {_notions(plan)[0]} with ε = "
+        f"All attributes of one {unit} together{at_most}: {notions(plan)[0]} with ε = "
         f"{bound_text(plan.epsilon_joint)} for {protected}{condition}."
     )

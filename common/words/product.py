@@ -20,10 +20,6 @@ class ProductWords(ABC):
     def promises(self, plan: Plan) -> tuple[str, ...]:
         """Say what is promised, one sentence or two per line, with the plan's numbers."""
 
-    @abstractmethod
-    def essentials(self, plan: Plan) -> tuple[str, ...]:
-        """Say what is promised and what is not hidden, in a line or two each."""
-
     def trusted(self, _plan: Plan, _owner: str = "") -> tuple[str, ...]:
         """Say whom an owner has to trust with what; without an owner, for all owners of the plan."""
         return ()

@@ -7,16 +7,13 @@ References:
 from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
-from math import ceil, sqrt
 from typing import TYPE_CHECKING
 
-from common.model.mechanisms import GLOBAL
 from common.model.plan import Plan
-from common.model.schema import most_records
 from common.model.structural_zeros import StructuralZero
 from common.model.task import Assignment
-from common.words.linking import INTERSECTED, unit_word
-from common.words.numbers import bound_text, cost_text, count_text, delta_text, percent_text, size_text
+from common.words.linking import INTERSECTED
+from common.words.numbers import bound_text, cost_text, count_text, delta_text, percent_text
 from common.words.product import ProductWords, derived
 from common.words.worth import Worth
 
@@ -24,7 +21,6 @@ if TYPE_CHECKING:
     from common.synthesis.schedule import Design
 
 _SHOWN_RULES = 10
-_LEAST_BYTES = 1e6
 _FROM_COUNTS = (
     "No record is that of a person: records are made of noisy counts, and of nothing else. "
     "One can be equal to a person's by chance."
@@ -71,7 +67,7 @@ def invariants(n_records: int) -> tuple[str, ...]:
 
 def expected_noise(design: "Design") -> str:
     """Say what to expect of relations between attributes, from public numbers; empty for one attribute."""
-    from common.planning.synthetic import (
+    from common.planning.synthetic_noise import (
         DELTA,
         epsilon_needed,
         expected_errors,
@@ -116,24 +112,6 @@ def _hidden_attributes(names: Sequence[str]) -> str:
     return (
         f"noise leaves nothing of {', '.join(names)}: leave {them} out, choose a larger epsilon, or declare "
         "fewer values"
-    )
-
-
-def alternative(plan: Plan) -> tuple[str, ...]:
-    """Say what a synthetic release of masked attributes would be, if it has enough records."""
-    from common.planning.synthetic import alternative_design, expected_errors
-
-    design = alternative_design(plan)
-    if design is None:
-        return ()
-    errors = expected_errors(design)
-    return (
-        (
-            f"A synthetic table would fit, where policies allow it: ε = {bound_text(design.epsilon)} for the "
-            f"whole record; expected total variation: {errors.one_way:.2g} of one attribute, "
-            f"{errors.two_way:.2g} of two. Masked records keep more of extremes, and of numbers with many "
-            "values."
-        ),
     )
 
 
@@ -251,7 +229,8 @@ def _left_if_all_collude(plan: Plan) -> str:
     synthesis = plan.synthesis
     if synthesis is None or max(map(len, plan.groups)) - synthesis.colluding <= 1:
         return ""
-    from common.planning.synthetic import design_of, epsilon_against_all
+    from common.planning.synthetic import design_of
+    from common.planning.synthetic_noise import epsilon_against_all
 
     left = bound_text(epsilon_against_all(design_of(plan)))
     return f" If all others collude, the noise of a record's own owner keeps ε = {left}."
@@ -260,61 +239,6 @@ def _left_if_all_collude(plan: Plan) -> str:
 def _may_collude(plan: Plan) -> bool:
     """Whether several owners have the same attributes, and share the noise of their counts."""
     return max(map(len, plan.groups)) > 1
-
-
-def questions(plan: Plan) -> str:
-    """Say what is asked of the owners of a synthetic release, from public numbers."""
-    from common.planning.synthetic import design_of
-    from common.synthesis.schedule import n_rounds
-
-    design = design_of(plan)
-    n_attributes = len(plan.attributes) - (len(plan.counted) - len(plan.modelled))
-    shares = [percent_text(share) for share in design.split]
-    rounds, ones = count_text(n_rounds(design), "round"), count_text(n_attributes, "attribute")
-    asked, noise = f"Asked in {rounds}: one-way counts of {ones}", expected_noise(design)
-    expected = f"{noise[:1].upper()}{noise[1:]}."
-    if unused := [each.name for each in plan.attributes if each.taxonomy]:
-        expected += f" Not used: the taxonomy of {', '.join(unused)}, whose labels are counted one by one."
-    if not design.pairs:
-        return f"{asked}. {expected}"
-    named = "the named" if design.named_pairs else "all"
-    tables = f"the tables of {named} {count_text(len(design.pairs), 'pair')}"
-    if design.events is not None and not design.named_pairs:
-        tables = (
-            f"the tables of {count_text(len(design.pairs), 'pair')}: attributes of persons, these with the "
-            "first event, and neighbouring events"
-        )
-    deviations = sorted({sqrt(each) for each in design.pair_variances.values()})
-    noise_of_count = " to ".join(f"{each:.3g}" for each in dict.fromkeys((deviations[0], deviations[-1])))
-    exchanged = f" {_traffic_text(design)}" if any(map(design.is_across, design.pairs)) else ""
-    return (
-        f"{asked} ({shares[0]} of the budget), and {tables} ({shares[1]}), whose counts have noise of a "
-        f"standard deviation of {noise_of_count}. {expected}{exchanged}"
-    )
-
-
-def _together(plan: Plan) -> tuple[str, ...]:
-    """Say which attributes are counted as one."""
-    pairs = () if plan.synthesis is None else plan.synthesis.together
-    both = "; ".join(" and ".join(pair) for pair in pairs)
-    text = f"Counted together, as one attribute with a value for each combination: {both}."
-    return (text,) if pairs else ()
-
-
-def _traffic_text(design: "Design") -> str:
-    """Say what owners of different attributes send each other, from public numbers."""
-    from common.model.rounds import CIPHERTEXT_BYTES
-    from common.synthesis.counters import traffic
-    from common.synthesis.sample import MOST_RECORDS
-
-    # Owners state numbers that are rounded down.
-    cost = traffic(replace(design, n_records=min(most_records(design.n_records), MOST_RECORDS)))
-    sent, passed_on = (size_text(max(size, _LEAST_BYTES)) for size in (cost.n_bytes, cost.passed_on))
-    minutes = count_text(ceil(cost.seconds / 60), "minute")
-    return (
-        f"Owners send the aggregator up to {sent} of encrypted bins, {CIPHERTEXT_BYTES} bytes or more a "
-        f"person; it sends on {passed_on}; the owner that encrypts most computes for up to {minutes}."
-    )
 
 
 def exclusions(rules: Sequence[StructuralZero], stated: Sequence[StructuralZero] = ()) -> tuple[str, ...]:
@@ -344,7 +268,7 @@ def derived_in(plan: Plan) -> tuple[str, ...]:
     return derived(plan.following, stated)
 
 
-def _of_presence(plan: Plan) -> str:
+def of_presence(plan: Plan) -> str:
     """Say that presence is a value, where the release is of everybody; else nothing."""
     if not plan.linking.unites:
         return ""
@@ -356,7 +280,7 @@ def _of_presence(plan: Plan) -> str:
     )
 
 
-def _of_events(plan: Plan) -> str:
+def of_events(plan: Plan) -> str:
     """Say that a record is a person with its events, where these are released; else nothing."""
     if plan.events is None:
         return ""
@@ -368,13 +292,14 @@ def _of_events(plan: Plan) -> str:
     )
 
 
-def _wrong_links(plan: Plan) -> str:
+def wrong_links(plan: Plan) -> str:
     """Say what holds for a person whose records are taken for those of two persons; empty if that cannot be.
 
     Replacing this person changes two of the persons that are counted, one at each owner. Each owner's own
     counts change as much as ever, those of a table across owners twice as much.
     """
-    from common.planning.synthetic import design_of, epsilon_when_split
+    from common.planning.synthetic import design_of
+    from common.planning.synthetic_noise import epsilon_when_split
 
     if not (plan.numbers_persons or plan.linking.unites):
         return ""
@@ -398,7 +323,7 @@ class SyntheticWords(ProductWords):
 
     def promises(self, plan: Plan) -> tuple[str, ...]:
         """Say what is promised of whole records, and which rules hold in every record."""
-        of_links = [_of_presence(plan), _of_events(plan), _wrong_links(plan)]
+        of_links = [of_presence(plan), of_events(plan), wrong_links(plan)]
         return (*promises_of(plan), *filter(None, of_links), *rules_in(plan), *derived_in(plan))
 
     def keeps(self, plan: Plan) -> str:
@@ -411,31 +336,6 @@ class SyntheticWords(ProductWords):
             "Relations of two attributes are weakened a little, those of three or more kept only as far as "
             "pairs imply them, rare combinations and extremes lost. For estimates with intervals use "
             "release.estimates, not the records."
-        )
-
-    def essentials(self, plan: Plan) -> tuple[str, ...]:
-        """Say what is promised and against whom, what is asked, and what is not hidden."""
-        cost = cost_text(plan.epsilon_of_person(plan.most_multiples), plan.delta)
-        shown = "numbers of records, and facts about many"
-        if plan.linking.unites:
-            shown = "from the aggregator, who has which person; the number of all persons; facts about many"
-        if plan.has_partners:
-            shown = f"from owners, which owner of another group has each of their persons; {shown}"
-        common = f"Only persons of all groups are counted, at least {plan.linking.min_common}."
-        return (
-            *([common] if plan.linking.intersects else []),
-            (
-                f"Promised to one {unit_word(plan)}: {GLOBAL} with {cost} for the whole record, all that is "
-                "released of it together."
-            ),
-            *filter(
-                None,
-                [_of_presence(plan), _of_events(plan), _wrong_links(plan), trust(plan), questions(plan)],
-            ),
-            *_together(plan),
-            *rules_in(plan),
-            *derived_in(plan),
-            f"Not hidden: {shown}.",
         )
 
     def trusted(self, plan: Plan, owner: str = "") -> tuple[str, ...]:
@@ -475,7 +375,8 @@ class SyntheticWords(ProductWords):
 
     def worth(self, plan: Plan) -> Worth:
         """Judge by the share of the records that noise moves in a small table, and by attribute."""
-        from common.planning.synthetic import design_of, hidden_by_noise
+        from common.planning.synthetic import design_of
+        from common.planning.synthetic_noise import hidden_by_noise
 
         design = design_of(plan)
         hidden = hidden_by_noise(design)

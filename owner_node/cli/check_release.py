@@ -16,9 +16,9 @@ from common.model.schema import Attribute, AttributeType, Schema, derivable
 from common.planning.arguments import ReleaseArguments, distinct, parse_arguments, split_groups
 from common.planning.names import split, split_names
 from common.planning.planner import make_plan
-from common.words.linking import allowed_findings
+from common.words.essentials import questions
+from common.words.findings import allowed_findings
 from common.words.numbers import bound_text, cost_text, left_text
-from common.words.synthetic import questions
 from owner_node.config import DatasetConfig, OwnerConfig
 from owner_node.consent.data_limits import forecast_objections
 from owner_node.consent.judge import Accept, Refuse, judge

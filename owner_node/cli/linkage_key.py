@@ -14,7 +14,7 @@ from common.files import write_atomic
 from common.trust.credentials import read_identity
 from common.trust.identity import spoken
 from owner_node import config as configuration
-from owner_node.linking import linkage_key
+from owner_node.linking import key_exchange, linkage_key
 
 app = typer.Typer(help="Make the owners' linkage key, and exchange it sealed.", no_args_is_help=True)
 
@@ -57,7 +57,7 @@ def recipient(
     json: JsonOption = False,
 ) -> None:
     """Print the public key that a linkage key is exported to, and its fingerprint."""
-    document, fingerprint = linkage_key.recipient(configuration.load(config).owner.state_dir)
+    document, fingerprint = key_exchange.recipient(configuration.load(config).owner.state_dir)
     if out is not None:
         _write(out, document, mode=0o644)
     if json:
@@ -79,7 +79,7 @@ def export(
     """Seal the linkage key to one recipient, sign it, and write it to a file."""
     settings = configuration.load(config)
     signer = read_identity(settings.tls).signer
-    document = linkage_key.export(settings.owner.state_dir, signer, to, fingerprint)
+    document = key_exchange.export(settings.owner.state_dir, signer, to, fingerprint)
     _write(out, document, mode=0o600)
     generation = int(document["generation"])
     if json:
@@ -103,7 +103,7 @@ def import_(
 ) -> None:
     """Check and open a sealed linkage key, and keep it."""
     state_dir = configuration.load(config).owner.state_dir
-    done = linkage_key.import_export(state_dir, file, from_fingerprint, replace=replace)
+    done = key_exchange.import_export(state_dir, file, from_fingerprint, replace=replace)
     if json:
         about = {"from": done.sender.name, "generation": done.key.generation, "check": done.key.check}
         console.print_json({**about, "changed": done.changed})

@@ -9,14 +9,14 @@ import typer
 
 from common.cli import console
 from common.cli.progress_bar import shown_progress
-from common.cli.release_options import KeyPins, Published, ReleaseId
+from common.cli.release_options import KeyPins, Published, ReleaseId, parse_pins
 from common.clock import utc_now
 from common.errors import UsageError
 from common.files import explaining_disk
 from common.model.plan import is_trial
 from common.progress import Progress
 from common.release.synthetic_table import verify_table
-from common.release.verification import parse_pins, verify_release
+from common.release.verification import verify_release
 from common.trust.identity import Party
 from owner_node import config
 from owner_node.config import OwnerConfig

@@ -14,13 +14,7 @@ from common.cli.sections import show as show_sections
 from common.clock import utc_now
 from common.daemon.settings import parse_duration
 from common.errors import UsageError
-from common.words.numbers import (
-    bound_text,
-    cost_text,
-    delta_text,
-    moment_text,
-    rounded_up,
-)
+from common.words.numbers import bound_text, cost_text, delta_text, moment_text, rounded_up
 from owner_node import config
 from owner_node.cli.worth import require_worth
 from owner_node.config import OwnerConfig
@@ -29,8 +23,9 @@ from owner_node.masking.foreseen import Forecast
 from owner_node.release.decisions import Decisions, this_person
 from owner_node.release.request_view import shown_records
 from owner_node.risk.distortion import warnings
+from owner_node.state.bell import notify_daemon
 from owner_node.state.database import OwnerDatabase
-from owner_node.state.presence import DaemonPresence, notify_daemon
+from owner_node.state.presence import DaemonPresence
 from owner_node.state.session import SessionState
 from owner_node.state.sessions import Session
 from owner_node.views.appraisal import appraise

@@ -14,7 +14,7 @@ from common.settings import locate
 from owner_node import config
 from owner_node.config.editing import set_schema
 from owner_node.config.shared_schema import export_schema, present, read_schema, with_schema_of
-from owner_node.connection.client import connected_client
+from owner_node.connection.command_client import connected_client
 from owner_node.connection.credentials import own_credentials
 from owner_node.loading import column_names
 

@@ -15,7 +15,7 @@ from pydantic import Field
 from common.daemon.audit import AuditSection
 from common.daemon.console import ConsoleSection
 from common.daemon.notify import NotifySection
-from common.daemon.settings import DialAddress, Duration, MetricsSection, Name, TrustDomain
+from common.daemon.settings import Duration, MetricsSection, Name, TrustDomain
 from common.errors import ConfigurationError, RefusedError, UsageError, did_you_mean
 from common.files import file_digest
 from common.model.schema import derivable
@@ -24,6 +24,7 @@ from common.workspace import Workspace
 from owner_node.config.dataset import DatasetConfig, DatasetTable, misdeclared
 from owner_node.config.engine import EngineKind, OwnerEngineSection
 from owner_node.config.policy import PolicyConfig
+from owner_node.config.values import DialAddress
 from owner_node.sources import kind_of
 from owner_node.sources.options import SourceOptions
 

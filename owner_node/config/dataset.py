@@ -9,18 +9,8 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import AfterValidator, Field, PlainValidator, ValidationInfo
 
-from common.daemon.settings import (
-    Bound,
-    Epsilon,
-    Excluded,
-    Followed,
-    Label,
-    Names,
-    OneOrSeveralNames,
-    Share,
-    one_of,
-    parse_bound,
-)
+from common.daemon.rules import Excluded, Followed, parse_bound
+from common.daemon.settings import Names
 from common.model.events import number_attribute, slots_of
 from common.model.mechanisms import MOST_HISTOGRAM_VALUES
 from common.model.presence import ABSENT
@@ -53,6 +43,7 @@ from common.settings import (
     value_text,
 )
 from owner_node.config.person import PersonTable
+from owner_node.config.values import Bound, Epsilon, Label, OneOrSeveralNames, Share, one_of
 from owner_node.sources import kind_of
 from owner_node.sources.options import SourceOptions
 from owner_node.sources.source import Source
@@ -441,10 +432,11 @@ class DatasetTable(DatasetSettings):
         return () if events is None else events.released
 
     def _faults_of_events(self) -> Iterator[tuple[str, str]]:
+        gap = "" if self.person is None or self.person.events is None else self.person.events.gap
         for name in filter(self.attributes.__contains__, self._event_columns):
             table = self.attributes[name]
-            if table.missing == "category" and table.type.accepted:
-                yield f"attributes.{name}.missing", '"category" does not go with numbers and dates of events'
+            if table.missing == "category" and name == gap:
+                yield f"attributes.{name}.missing", '"category" does not go with the time between events'
             if ABSENT in table.labels:
                 yield f"attributes.{name}.categories", f'"{ABSENT}" is the label of events that there are not'
             if table.follows:

@@ -6,11 +6,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PlainValidator
 
-from common.daemon.settings import Names, OneOrSeveralNames
+from common.daemon.settings import Names
 from common.errors import did_you_mean
 from common.model.events import EVENT_COLUMN, MOST_EVENTS
 from common.model.schema import RESERVED_NAMES, AttributeType
 from common.settings import Contradictions, Section
+from owner_node.config.values import OneOrSeveralNames
 
 Reads = Literal["number", "date", "text"]
 """The form in which values of events are read."""

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from common.daemon.settings import Date, Duration, Epsilon, Names, Share, one_of
+from common.daemon.settings import Duration, Names
 from common.model.mechanisms import MECHANISMS
 from common.model.plan import LARGEST_PLAN, Layout
 from common.model.privacy import SMALLEST_K, Accounting
@@ -16,6 +16,7 @@ from common.model.products import Product
 from common.model.schema import Limits
 from common.settings import Contradictions, Section, value_text
 from common.trust.identity import NAME_RULE, is_name, parse_fingerprint
+from owner_node.config.values import Date, Epsilon, Share, one_of
 
 _PRODUCTS = tuple(map(str, Product))
 _LAYOUTS = tuple(map(str, Layout))

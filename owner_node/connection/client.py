@@ -11,7 +11,7 @@ import secrets
 import time
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -20,7 +20,6 @@ from typing import Any, Self
 import grpc
 
 from common.canonical import digest
-from common.clock import utc_now
 from common.daemon.metrics import bytes_counter
 from common.errors import IdentityError, IntegrityError, NotConnectedError, ProtocolError, TesseraError
 from common.files import CHUNK_BYTES, atomic_writer, file_digest, read_chunks
@@ -29,36 +28,29 @@ from common.model.rounds import ParcelKind
 from common.progress import Progress, StepEstimate
 from common.settings import TlsSection
 from common.trust.credentials import Identity, read_identity
+from common.trust.handshake import explain_handshake
 from common.trust.proxy import proxy_to
-from common.trust.signing import Domain, load_chain
-from common.trust.tls import (
-    MESSAGE_LIMIT,
-    TIME_KEY,
-    channel_credentials,
-    channel_options,
-    explain_handshake,
-)
+from common.trust.signing import Domain
+from common.trust.tls import KEEPALIVE_MS, MESSAGE_LIMIT, WINDOW_BYTES
 from common.wire.answers import NONCE_BYTES, signed_answer
 from common.wire.limits import check_lengths
 from common.wire.software import read_software, software_here
 from common.wire.status import from_rpc_error
 from common.wire.v1 import owner_pb2 as wire
 from common.wire.v1.owner_pb2_grpc import OwnerServiceStub
-from owner_node.config import KnownAggregator, OwnerConfig
+from owner_node.config import KnownAggregator
 from owner_node.connection.packing import ChunkPacking
 from owner_node.state.answers import Fragment, ParcelAnswer, SignedHead
 from owner_node.trust import Trust
 
-_CALL_SECONDS = 20.0
+CALL_SECONDS = 20.0
 _RECALL_SECONDS = 600.0
 _POLL_SECONDS = 40.0
 """Longer than the aggregator holds a poll; an answer later than this means the connection is gone."""
 _SLOWEST_BYTES_PER_SECOND = 32 * 1024
-_DOCUMENT_SECONDS = _CALL_SECONDS + MESSAGE_LIMIT / _SLOWEST_BYTES_PER_SECOND
+_DOCUMENT_SECONDS = CALL_SECONDS + MESSAGE_LIMIT / _SLOWEST_BYTES_PER_SECOND
 _MOST_FILES = 16
 """Most files of a release folder."""
-
-
 _KINDS = {
     wire.BLOB_KIND_TOKENS: "tokens",
     wire.BLOB_KIND_FRAGMENT: "fragment",
@@ -139,13 +131,13 @@ class AggregatorClient:
             IntegrityError: If the answer is not signed.
             VersionError: If the aggregator speaks no version of the protocol that is spoken here.
         """
-        request = _announcement(datasets, self._nonce)
+        request = announcement(datasets, self._nonce)
         response: wire.ConnectResponse = await _call(
-            lambda: self._calls.Connect(request, timeout=_CALL_SECONDS)
+            lambda: self._calls.Connect(request, timeout=CALL_SECONDS)
         )
-        _check(self._owner, self._nonce, response, trust)
+        check_answer(self._owner, self._nonce, response, trust)
         self._introduced = True
-        _check_software(response)
+        check_software(response)
         return response
 
     async def poll(
@@ -171,7 +163,7 @@ class AggregatorClient:
         request = wire.PollRequest(busy=keys, ledger_head=signed, shown=shown, nonce=self._nonce)
         response: wire.PollResponse = await _call(lambda: self._calls.Poll(request, timeout=_POLL_SECONDS))
         if response.work:
-            _check(self._owner, self._nonce, response, trust)
+            check_answer(self._owner, self._nonce, response, trust)
         return response
 
     async def answer(self, request: wire.AnswerRequest) -> None:
@@ -181,19 +173,19 @@ class AggregatorClient:
             NotConnectedError: If the answer may not have arrived.
             NotTakenError: If the aggregator rejected it.
         """
-        await _hand_over(lambda: self._calls.Answer(request, timeout=_CALL_SECONDS))
+        await _hand_over(lambda: self._calls.Answer(request, timeout=CALL_SECONDS))
 
     async def renew(self, request: bytes) -> bytes:
         """Ask for a certificate of a new key; returns the chain as PEM."""
         response: wire.RenewResponse = await _call(
-            lambda: self._calls.Renew(wire.RenewRequest(request=request), timeout=_CALL_SECONDS)
+            lambda: self._calls.Renew(wire.RenewRequest(request=request), timeout=CALL_SECONDS)
         )
         return bytes(response.certificate)
 
     async def schema(self, dataset: str) -> bytes:
         """Return the schema file that the aggregator offers for a data set, as received."""
         response: wire.FetchSchemaResponse = await _call(
-            lambda: self._calls.FetchSchema(wire.FetchSchemaRequest(dataset=dataset), timeout=_CALL_SECONDS)
+            lambda: self._calls.FetchSchema(wire.FetchSchemaRequest(dataset=dataset), timeout=CALL_SECONDS)
         )
         return bytes(response.schema)
 
@@ -315,7 +307,7 @@ class AggregatorClient:
         Raises:
             IntegrityError: If the answer is no such list.
         """
-        async for chunk in self._download(release, "", _CALL_SECONDS):
+        async for chunk in self._download(release, "", CALL_SECONDS):
             if len(chunk.files) != len(chunk.sizes) or not 0 < len(chunk.files) <= _MOST_FILES:
                 raise IntegrityError(
                     "the aggregator's list of release files is malformed",
@@ -369,7 +361,7 @@ class AggregatorClient:
     ) -> wire.UploadResponse:
         """Send a blob, or the file that has it, from the offset that the aggregator holds."""
         state = await _hand_over(
-            lambda: self._calls.UploadState(wire.UploadStateRequest(blob=blob), timeout=_CALL_SECONDS)
+            lambda: self._calls.UploadState(wire.UploadStateRequest(blob=blob), timeout=CALL_SECONDS)
         )
         offset = min(int(state.offset), blob.size)
         pieces: Iterable[bytes | memoryview]
@@ -389,7 +381,8 @@ def host_and_port(address: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def _announcement(datasets: Sequence[str], nonce: bytes) -> wire.ConnectRequest:
+def announcement(datasets: Sequence[str], nonce: bytes) -> wire.ConnectRequest:
+    """Return the first message of an owner."""
     return wire.ConnectRequest(software=software_here(), datasets=datasets, nonce=nonce)
 
 
@@ -400,61 +393,29 @@ def _work_key(release: str, step: str, estimate: StepEstimate | None) -> wire.Wo
     return key
 
 
-def _check(
+def check_answer(
     owner: str, nonce: bytes, response: wire.ConnectResponse | wire.PollResponse, trust: Trust
 ) -> None:
+    """Check that an aggregator signed its answer.
+
+    Raises:
+        IdentityError, IntegrityError: If it did not.
+    """
     payload = signed_answer(owner, nonce, response)
     trust.check(Domain.ANSWER, payload, response.signature, response.certificate)
 
 
-def _check_software(response: wire.ConnectResponse) -> Software:
+def check_software(response: wire.ConnectResponse) -> Software:
     """Return what the aggregator runs."""
     software = read_software(response.software)
     common_protocol("this owner node", {"the aggregator": software})
     return software
 
 
-def trust_in(config: OwnerConfig, aggregator: str, clock: Callable[[], datetime] = utc_now) -> Trust:
-    """Return what checks the signatures of an aggregator, under the CAs that owner.toml names now."""
-    authorities = load_chain(config.tls.ca)
-    return Trust(lambda: authorities, config.owner.trust_domain, config.owner.id, aggregator, clock)
-
-
-@asynccontextmanager
-async def connected_client(
-    config: OwnerConfig, aggregator: KnownAggregator, identity: Identity | None = None
-) -> AsyncIterator[AggregatorClient]:
-    """Connect a command to an aggregator as the daemon does.
-
-    Args:
-        identity: The owner's certificate and key; None: read from its files.
-
-    Yields:
-        The client, once the aggregator has shown that it is the one that is named.
-
-    Raises:
-        NotConnectedError: If it cannot be reached.
-        IdentityError, IntegrityError: If another aggregator answers.
-    """
-    async with AggregatorClient(aggregator.address, identity or config.tls) as client:
-        try:
-            await client.connect(
-                [dataset.name for dataset in config.datasets], trust_in(config, aggregator.name)
-            )
-        except NotConnectedError as error:
-            # gRPC does not say which step fails; it may be an authority that the other side does not know.
-            raise NotConnectedError(
-                f"aggregator {aggregator.name!r}: {error.message}",
-                error.hint or "owner-node doctor checks the route to it step by step",
-                error.details,
-            ) from None
-        yield client
-
-
 def explain(
     aggregator: KnownAggregator, tls: TlsSection, now: datetime
 ) -> NotConnectedError | IdentityError | None:
-    """Determine by a TLS handshake why an aggregator cannot be reached (`common.trust.tls`)."""
+    """Determine by a TLS handshake why an aggregator cannot be reached (`common.trust.handshake`)."""
     return explain_handshake(host_and_port(aggregator.address), tls.ca, tls.cert, tls.key, now)
 
 
@@ -470,7 +431,7 @@ def ledger_head(head: SignedHead) -> wire.LedgerHead:
 
 def _transfer_seconds(size: int) -> float:
     """Return the time-out of a transfer in seconds, so that a stalled peer does not block it."""
-    return _CALL_SECONDS + size / _SLOWEST_BYTES_PER_SECOND
+    return CALL_SECONDS + size / _SLOWEST_BYTES_PER_SECOND
 
 
 @contextmanager
@@ -497,16 +458,16 @@ def _handing_over() -> Iterator[None]:
 
 async def _call(make: Callable[[], Any]) -> Any:
     with _convert_errors():
-        return _readable(await make())
+        return readable(await make())
 
 
 async def _stream(make: Callable[[], Any]) -> AsyncIterator[Any]:
     with _convert_errors():
         async for response in make():
-            yield _readable(response)
+            yield readable(response)
 
 
-def _readable(response: Any) -> Any:
+def readable(response: Any) -> Any:
     """Return a response; for bytes that are no message, gRPC returns None and reports success."""
     if response is None:
         raise ProtocolError("the answer cannot be decoded", "both sides must run compatible versions")
@@ -520,29 +481,24 @@ async def _hand_over(make: Callable[[], Any]) -> Any:
         return await _call(make)
 
 
-def probe_aggregator(
-    config: OwnerConfig, aggregator: KnownAggregator, identity: Identity
-) -> tuple[Software, float | None]:
-    """Connect to an aggregator, announce this owner as a daemon does, and hang up.
+def channel_options(*, direct: bool = False) -> list[tuple[str, int]]:
+    """Return the options of an owner's channel; `direct` keeps gRPC from proxies of the environment."""
+    return [
+        ("grpc.enable_http_proxy", int(not direct)),
+        ("grpc.max_receive_message_length", MESSAGE_LIMIT),
+        ("grpc.max_send_message_length", MESSAGE_LIMIT),
+        ("grpc.http2.lookahead_bytes", WINDOW_BYTES),
+        ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+        ("grpc.keepalive_timeout_ms", KEEPALIVE_MS // 3),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.initial_reconnect_backoff_ms", 1_000),
+        ("grpc.min_reconnect_backoff_ms", 5_000),
+        ("grpc.max_reconnect_backoff_ms", 60_000),
+        # A call is for the aggregator that showed its name on this connection, not for who is reached next.
+        ("grpc.enable_retries", 0),
+    ]
 
-    Returns:
-        What the aggregator runs, and its clock as Unix time in seconds, if it sends that.
 
-    Raises:
-        TesseraError: If it cannot be reached, is another aggregator, or rejects calls of this owner.
-    """
-    nonce = secrets.token_bytes(NONCE_BYTES)
-    request = _announcement([dataset.name for dataset in config.datasets], nonce)
-    credentials = channel_credentials(identity)
-    host, port = host_and_port(aggregator.address)
-    options = channel_options(direct=proxy_to(host, port=port) is None)
-    with grpc.secure_channel(aggregator.address, credentials, options=options) as channel:
-        calls: Any = OwnerServiceStub(channel)
-        try:
-            response, call = calls.Connect.with_call(request, timeout=_CALL_SECONDS)
-        except grpc.RpcError as error:
-            raise from_rpc_error(error) from None
-        _check(config.owner.id, nonce, _readable(response), trust_in(config, aggregator.name))
-        software = _check_software(response)
-        moment = dict(call.initial_metadata()).get(TIME_KEY, "")
-    return software, float(moment) if str(moment).isdigit() else None
+def channel_credentials(identity: Identity) -> grpc.ChannelCredentials:
+    """Return an owner's credentials."""
+    return grpc.ssl_channel_credentials(identity.ca_pem, identity.key_pem, identity.chain_pem)

@@ -25,7 +25,7 @@ from common.wire.v1 import owner_pb2 as wire
 from owner_node.config import KnownAggregator, OwnerConfig
 from owner_node.connection.client import AggregatorClient, NotTakenError, explain
 from owner_node.connection.credentials import Renewal
-from owner_node.connection.recall import LedgerGuard, newest_head
+from owner_node.connection.ledger_guard import LedgerGuard, newest_head
 from owner_node.connection.worker import PASSING, Worker, WorkOutcome
 from owner_node.release.node import Node
 from owner_node.release.records import Records

@@ -11,7 +11,8 @@ from common.errors import IntegrityError, NotConnectedError, UsageError
 from common.files import check_out, explaining_disk, whole_folder
 from common.progress import Progress
 from owner_node.config import KnownAggregator, OwnerConfig
-from owner_node.connection.client import connected_client, explain
+from owner_node.connection.client import explain
+from owner_node.connection.command_client import connected_client
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.sessions import Session, Sessions
 

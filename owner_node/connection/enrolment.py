@@ -14,12 +14,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from common.clock import utc_now
 from common.errors import ConfigurationError, IntegrityError, TesseraError, UsageError
 from common.files import private_directory, read_private, write_atomic
+from common.trust.bundle import Bundle
 from common.trust.credentials import requested_key, switch_pair
-from common.trust.enrolment import Bundle, key_pem, make_request, new_key
+from common.trust.enrolment import key_pem, make_request, new_key
 from common.trust.identity import fingerprint, parse_fingerprint
 from common.trust.signing import chain_pem, load_chain, load_key
 from owner_node.config import OwnerConfig
-from owner_node.connection.client import connected_client
+from owner_node.connection.command_client import connected_client
 from owner_node.connection.credentials import Renewal, check_issued, own_credentials, own_party
 
 _PUBLIC_FILE = 0o644

@@ -27,8 +27,7 @@ from common.model.privacy import (
 )
 from common.model.schema import Schema, fault_of_cell, most_records
 from common.model.structural_zeros import rules_of
-from common.model.task import Assignment, PlannedAttribute, Task
-from common.planning.attributes import stated
+from common.model.task import Assignment, PlannedAttribute, Task, planned_attribute
 from common.trust.identity import is_name
 from owner_node.ledger.entry import Part
 
@@ -308,7 +307,7 @@ def _correct(request: Request, planned: PlannedAttribute) -> PlannedAttribute:
     public = PublicNumbers(
         schema.records_rounded, attribute.n_values, planned.epsilon, plan.max_records_per_person
     )
-    return stated(attribute, planned.rules, planned.k, public, planned.rank_noise)
+    return planned_attribute(attribute, planned.rules, planned.k, public, planned.rank_noise)
 
 
 def _shares_of_person(plan: Plan) -> Iterator[Objection]:

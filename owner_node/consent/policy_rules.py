@@ -1,8 +1,8 @@
 """Rules of the owner's policy: each stands for a key of `[policy]`.
 
 A new rule is a key of `[policy]` and a function here, listed in the tuple below for the work that it judges.
-`owner_node.consent.judge` applies the rules to releases, and to masks and queries that an owner makes for
-itself. Layouts, aggregators, co-owners, purposes and linking concern releases only.
+`owner_node.consent.judge` applies the rules to releases, `owner_node.local.charge` to masks and queries that
+an owner makes for itself. Layouts, aggregators, co-owners, purposes and linking concern releases only.
 """
 
 from collections.abc import Iterator

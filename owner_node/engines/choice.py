@@ -4,25 +4,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from common.canonical import Document
-from common.errors import UnusableDataError
 from common.words.numbers import size_text
 from common.workspace import Workspace
 from owner_node.config import DatasetConfig
 from owner_node.config.engine import EngineKind, OwnerEngineSection
+from owner_node.engines.sizes import TABLES_IN_MEMORY, TOKEN_BYTES, VALUE_BYTES, masking_bytes, match_bytes
 from owner_node.sources.spark_session import missing, unreachable
 
-TABLES_IN_MEMORY = 4
-"""Sizes of the loaded table that a release takes in memory: loaded, masked, and as much again for work."""
-_VALUE_BYTES = 8
-_TOKEN_BYTES = 16
 _IDENTIFIER_BYTES = 24
 """A guess for an identifier, with its length."""
-_SORTED_BYTES = 48
-"""What two sorts of one attribute, one feeding the other, spill for a record."""
-_MATCH_BYTES = 450
-"""What the match keys of one pass take in memory for a record: texts, hashes and their order."""
-_PASS_BYTES = 60
-"""What the finished token list of a pass takes for a record until it is sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +59,9 @@ def engine_of(
     columns = len(dataset.attributes)
     table = scratch = None
     if n_records is not None:
-        table = n_records * (_VALUE_BYTES * columns + _IDENTIFIER_BYTES * len(dataset.person_columns))
-        tokens = 3 * _TOKEN_BYTES if dataset.identifier else 0
-        scratch = n_records * (_VALUE_BYTES * columns + tokens) + masking_bytes(n_records, columns)
+        table = n_records * (VALUE_BYTES * columns + _IDENTIFIER_BYTES * len(dataset.person_columns))
+        tokens = 3 * TOKEN_BYTES if dataset.identifier else 0
+        scratch = n_records * (VALUE_BYTES * columns + tokens) + masking_bytes(n_records, columns)
     if dataset.match:
         return _to_match(dataset, section.kind, workspace, table, n_records, guessed=guessed)
     if section.kind is EngineKind.MEMORY:
@@ -113,44 +103,10 @@ def _to_match(
     return EngineChoice(EngineKind.MEMORY, why, table, 0, too_large, guessed)
 
 
-def match_bytes(table: int, n_records: int, n_passes: int) -> int:
-    """Return about the bytes of memory that a release with match keys takes.
-
-    Args:
-        table: Size of the loaded table in bytes.
-    """
-    return max(TABLES_IN_MEMORY * table, table + n_records * (_MATCH_BYTES + _PASS_BYTES * n_passes))
-
-
-def check_match_memory(
-    dataset: DatasetConfig, table: int, n_records: int, kind: EngineKind, workspace: Workspace
-) -> None:
-    """Check that the match keys of so many records fit into the memory limit; `memory` has none.
-
-    Args:
-        table: Size of the loaded table in bytes.
-    """
-    needed = match_bytes(table, n_records, len(dataset.match))
-    if kind is not EngineKind.MEMORY and needed > workspace.memory:
-        raise UnusableDataError(
-            f"data set {dataset.name!r}: match keys need all records in memory, at least "
-            f"{size_text(needed)}; engine.memory_limit is {size_text(workspace.memory)}",
-            "raise engine.memory_limit in owner.toml, link by an identifier, or bring fewer records; "
-            "nothing was spent",
-            {"dataset": dataset.name, "needed": needed, "memory_limit": workspace.memory},
-        )
-
-
-def masking_bytes(n_records: int, n_columns: int) -> int:
-    """Return about the bytes that masking writes to scratch, beside the loaded table."""
-    of_fragment = _TOKEN_BYTES + _VALUE_BYTES * n_columns
-    return n_records * (_VALUE_BYTES * n_columns + max(_SORTED_BYTES, of_fragment))
-
-
 def _records_in(dataset: DatasetConfig) -> int | None:
     """Return about how many records a source has, from the size of its files; None if that is not known."""
     if (size := dataset.origin.size()) is None:
         return None
     # A value takes about as much in a file as in memory: a few digits, or compressed bytes.
     n_columns = len(dataset.attributes) + (len(dataset.person_columns) if dataset.match else 0)
-    return size // (_VALUE_BYTES * max(1, n_columns))
+    return size // (VALUE_BYTES * max(1, n_columns))

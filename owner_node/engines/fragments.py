@@ -15,8 +15,8 @@ from common.model.task import Assignment
 from common.progress import Progress
 from common.wire.encoding import encode
 from common.workspace import Workspace
-from owner_node.engines.choice import TABLES_IN_MEMORY
 from owner_node.engines.sharing import TURNS
+from owner_node.engines.sizes import TABLES_IN_MEMORY
 from owner_node.engines.snapshot import count_progress, write_shuffled
 from owner_node.engines.sorting import RunSums, Sorter
 from owner_node.engines.streamed import SortingFolder

@@ -17,9 +17,9 @@ from common.progress import Progress
 from common.workspace import Workspace
 from owner_node.config import DatasetConfig
 from owner_node.config.engine import EngineKind
-from owner_node.engines.choice import check_match_memory
 from owner_node.engines.pinned import MemoryRecords, PinnedData, known_by
 from owner_node.engines.sharing import TABLES, TURNS
+from owner_node.engines.sizes import check_match_memory
 from owner_node.linking.match_tokens import all_passes, key_columns, secret_order
 from owner_node.linking.tokens import TOKEN_SIZE
 from owner_node.loading import open_reading

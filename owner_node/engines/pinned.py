@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from common.arrays import Int64Array, TokenArray, order_of, sortable
+from common.arrays import Int64Array, TokenArray, order_of, token_order
 from common.errors import InternalError
 from common.model.task import Assignment
 from common.progress import Progress
@@ -22,8 +22,8 @@ from common.wire.encoding import encode
 from common.workspace import Workspace
 from owner_node.config import DatasetConfig
 from owner_node.config.engine import EngineKind
-from owner_node.engines.choice import TABLES_IN_MEMORY
 from owner_node.engines.sharing import TABLES
+from owner_node.engines.sizes import TABLES_IN_MEMORY
 from owner_node.engines.snapshot import SnapshotWriter
 from owner_node.engines.sorting import BATCH_RECORDS
 from owner_node.ledger.budget_terms import Column
@@ -95,7 +95,7 @@ class MemoryRecords:
 
     def token_order(self) -> Int64Array:
         """As `PinnedRecords.token_order`."""
-        return np.argsort(sortable(self._tokens), kind="stable").astype(np.int64, copy=False)
+        return token_order(self._tokens)
 
     def token_list(self) -> bytes:
         """As `PinnedRecords.token_list`."""

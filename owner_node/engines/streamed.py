@@ -24,8 +24,8 @@ from common.errors import CannotStoreError, DataError, UnusableDataError
 from common.progress import Progress
 from common.words.numbers import size_text
 from common.workspace import Workspace
-from owner_node.engines.choice import masking_bytes
 from owner_node.engines.column_files import ColumnFile, ColumnWriter, integers_between
+from owner_node.engines.sizes import masking_bytes
 from owner_node.engines.sorting import BATCH_RECORDS, Key, Sorter, ascending_from, numbered, together
 from owner_node.masking.arrays import BitSource, Int64Array, PositionArray, Purpose
 from owner_node.masking.clusters import Clusters, StreamedStatistics

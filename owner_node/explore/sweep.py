@@ -220,7 +220,8 @@ def _check_any(cells: Sequence[Cell]) -> None:
     problems = sorted({cell.problem for cell in cells if cell.problem})
     raise UsageError(
         "; ".join(("no setting here can be made of these data", *problems)),
-        "--k auto or another --k, another --mechanism, a larger --epsilon, or more records",
+        "--k auto or another --k, another --mechanism, other --attributes, a larger --epsilon, "
+        "or more records",
     )
 
 

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from common.planning.synthetic import ExpectedErrors, expected_errors, has_enough_records, own_design
+from common.planning.synthetic_noise import ExpectedErrors, expected_errors, has_enough_records
 from common.words.synthetic import expected_noise
 from owner_node.explore.sweep import ExploredTable
 from owner_node.masking.arrays import BitSource
 from owner_node.risk.total_variation import Distributions
-from owner_node.synthesis.counts import synthesise_together
+from owner_node.synthesis.own_table import own_design, synthesise_together
 
 
 @dataclass(frozen=True, slots=True)

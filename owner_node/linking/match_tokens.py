@@ -89,13 +89,13 @@ def pass_tokens(columns: KeyColumns, keys: Sequence[MatchKey], key: bytes, handl
     """
     import numpy as np
 
-    from common.arrays import sortable
+    from common.arrays import sortable, token_order
 
     joined = join_keys([columns.key(match_key) for match_key in keys])
     complete = np.flatnonzero(joined.is_valid().to_numpy(zero_copy_only=False))
-    tokens = sortable(hash_messages(joined.drop_null().to_numpy(zero_copy_only=False), key))
-    order = np.argsort(tokens, kind="stable")
-    tokens = tokens[order]
+    made = hash_messages(joined.drop_null().to_numpy(zero_copy_only=False), key)
+    order = token_order(made)
+    tokens = sortable(made)[order]
     begins = np.flatnonzero(np.concatenate([[True], tokens[1:] != tokens[:-1]])[: len(tokens)])
     sizes = np.diff(begins, append=len(tokens))
     alone = begins[sizes == 1]

@@ -137,14 +137,16 @@ class PersonReader(Reader):
                 reserved = pc.sum(pc.equal(values, ABSENT)).as_py() or 0
                 findings.add(name, f"{ABSENT!r}, the label of no event", reserved, "write another label")
             treatment = self._dataset.missing_in.get(name, self._dataset.missing)
+            made[f"event {name}"] = values
+            if slot.is_optional:
+                continue
             if treatment == "category" and slot.categories:
-                values = pc.fill_null(values, MISSING_CATEGORY)
+                made[f"event {name}"] = values = pc.fill_null(values, MISSING_CATEGORY)
             lacking = pc.and_(ordered, values.is_null())
             if treatment != "drop":
-                hint = 'complete them, or leave these events out: missing = "drop"'
+                hint = 'complete them, or set missing = "category", or "drop" to leave these events out'
                 findings.add(name, "missing value of an event", pc.sum(lacking).as_py() or 0, hint)
             complete = pc.and_(complete, values.is_valid())
-            made[f"event {name}"] = values
         self._incomplete += int(np.count_nonzero(bools(ordered) & ~bools(complete)))
         return made | {_COMPLETE: complete}
 

@@ -8,7 +8,7 @@ from zlib import crc32
 import numpy as np
 import pyarrow as pa
 
-from common.release.table import from_units
+from common.release.values import from_units
 from owner_node.config import DatasetConfig
 from owner_node.sources.findings import Findings
 from owner_node.sources.source import Reader

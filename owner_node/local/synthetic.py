@@ -15,7 +15,7 @@ from common.errors import RefusedError, UsageError
 from common.model.products import Product
 from common.model.schema import Attribute, Schema, with_derived
 from common.planning.arguments import ReleaseArguments
-from common.planning.synthetic import hidden_by_noise, noise_share, own_design
+from common.planning.synthetic_noise import hidden_by_noise, noise_share
 from common.progress import Progress
 from common.release.counts import counts_table
 from common.release.synthetic_table import records_table, report_of
@@ -25,7 +25,7 @@ from owner_node.consent.plan_rules import SyntheticWork
 from owner_node.local.charge import LocalData, LocalWork
 from owner_node.local.masked_tables import MadeTable
 from owner_node.masking.arrays import SystemBits
-from owner_node.synthesis.counts import synthesise_together
+from owner_node.synthesis.own_table import own_design, synthesise_together
 
 
 def prepare_synthesis(arguments: ReleaseArguments, data: LocalData) -> "SynthesisJob":

@@ -23,8 +23,6 @@ from common.model.together import to_codes
 from common.progress import Progress
 from common.synthesis.binning import Attributes
 from common.synthesis.counters import largest_parcel
-from common.synthesis.plausible import fault_of_tables
-from common.synthesis.roles import MessageContext, Roles, Shared
 from common.trust.signing import Domain
 from common.workspace import processors
 from owner_node.linking.places import placed_columns, read_places
@@ -45,6 +43,7 @@ from owner_node.synthesis.crossed import (
     processes,
 )
 from owner_node.synthesis.paillier import PrivateKey, check_different
+from owner_node.synthesis.roles import MessageContext, Roles, Shared, fault_of_tables
 from owner_node.synthesis.sealed import SEALING_KEY_BYTES, sealed, unsealed
 
 _SIZE_BYTES = 8

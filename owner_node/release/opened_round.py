@@ -14,24 +14,18 @@ import numpy as np
 from common.arrays import Int64Array
 from common.errors import IntegrityError, ProtocolError
 from common.model.fragment import Addendum, FragmentStatement, n_records
-from common.model.rounds import (
-    NUMBER_BYTES,
-    RoundDocument,
-    SignedAnswer,
-    SignedAnswers,
-    SumKey,
-    chained,
-)
+from common.model.rounds import NUMBER_BYTES, RoundDocument, SignedAnswer, SignedAnswers, SumKey, chained
 from common.planning.synthetic import design_of
 from common.synthesis.plausible import fault_of_sums
 from common.synthesis.schedule import Design, Round, RoundSums, next_round
-from common.synthesis.sums import LARGEST_SUM, Masks, add_answers, check_sums
+from common.synthesis.sums import LARGEST_SUM, add_answers, check_sums
 from common.trust.identity import fingerprint, load_certificates
 from common.trust.signing import Domain
 from owner_node.release.original_data import OriginalData
 from owner_node.release.production import read_addendum
 from owner_node.release.work import ReleaseWork
 from owner_node.state.rounds import AnsweredRound, Secrets
+from owner_node.synthesis.masks import Masks
 
 
 class OpenedRound:

@@ -243,7 +243,7 @@ def _link_answer(
     signer, release_key = work.owner.signer.current_signer(), work.release_key()
     key = signature = chain = proof = b""
     if secrets is not None:
-        from common.synthesis.sums import public_key
+        from owner_node.synthesis.masks import public_key
 
         key, chain = public_key(secrets.private_key), signer.chain_pem.encode()
         stated = SumKey(work.plan.release, work.owner.id, work.plan.digest, key.hex())

@@ -13,8 +13,10 @@ from common.model.plan import Plan
 from common.model.privacy import charge
 from common.model.schema import Attribute, most_records
 from common.model.task import Assignment, PlannedAttribute
-from common.words.guarantee import essentials, invariants, promises, trusted, words_of
-from common.words.linking import allowed_findings, linking_result
+from common.words.essentials import essentials
+from common.words.findings import allowed_findings
+from common.words.guarantee import invariants, promises, trusted, words_of
+from common.words.linking import linking_result
 from owner_node.config import OwnerConfig, PolicyConfig
 from owner_node.state.sessions import Session
 

@@ -76,7 +76,7 @@ _REFUSED = {
         "a SQLite database", 'name it as a database: source = "sqlite:///FILE" with a query'
     ),
     rb"(?s:.{8})DUCK" + _BINARY: RefusedFormat(
-        "a DuckDB database", "write the table as Parquet in DuckDB: COPY name TO 'FILE.parquet'"
+        "a DuckDB database", 'name it as a database: source = "duckdb:///FILE" with a query'
     ),
     rb"\x00\x01\x00\x00Standard (?:Jet|ACE) DB": RefusedFormat("an Access database", _EXPORT),
     rb"%PDF-": RefusedFormat("a PDF document", _EXPORT),

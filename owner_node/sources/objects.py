@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote
 
 from common.errors import ConfigurationError, SourceUnreachableError, TesseraError, check_resources
 from common.files import read_private
@@ -116,6 +116,9 @@ _ALIASES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss", "wasb": "abf
 _SECRET_OPTION = re.compile(rf"{SECRET.pattern}|key|sig|sas|auth|^s[eprtv]$", re.IGNORECASE)
 """Also recognises those of signed addresses, such as X-Amz-Signature and sig."""
 _ELSEWHERE = "name a file with them as credentials_file, or let the platform give them"
+_ENDPOINT = re.compile(
+    r"(?P<scheme>https?)://(?P<host>[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::(?P<port>[0-9]{1,5}))?/?"
+)
 _LOOPBACK = re.compile(r"localhost|127\.[0-9.]+|::1")
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 """Variables of the environment that name an endpoint of S3."""
@@ -125,25 +128,29 @@ def _endpoint(text: str, *, allow_http: bool) -> tuple[str, str] | None:
     """Return scheme and host of an endpoint, None without one; raise ValueError if it cannot be used."""
     if not text:
         return None
-    parts = urlsplit(text)
-    if "@" in parts.netloc:
+    if "@" in text:
         raise ValueError(f"its endpoint contains credentials; {_ELSEWHERE}")
-    if parts.scheme not in ("http", "https") or not parts.netloc or parts.path.strip("/") or parts.query:
+    parts = _ENDPOINT.fullmatch(text.lower())
+    if parts is None or int(parts["port"] or 1) not in range(1, 65536):
         raise ValueError('expected an endpoint such as "https://minio.example:9000"')
-    if parts.scheme == "http" and not allow_http and not _LOOPBACK.fullmatch(parts.hostname or ""):
+    if parts["scheme"] == "http" and not allow_http and not _LOOPBACK.fullmatch(parts["host"].strip("[]")):
         raise ValueError("its endpoint has no TLS: use https, or accept that with allow_http=true")
-    return parts.scheme, parts.netloc
+    # One text for one endpoint, since it tells budgets apart.
+    usual = {"http": "80", "https": "443"}[parts["scheme"]]
+    port = "" if parts["port"] in (None, usual) else f":{parts['port']}"
+    return parts["scheme"], f"{parts['host']}{port}"
 
 
 class ObjectSource(Source):
     """One object, or the Parquet files below a prefix."""
 
-    begins = re.compile(rf"(?:{'|'.join((*_STORES, *_ALIASES))})://")
+    begins = re.compile(rf"(?i:{'|'.join((*_STORES, *_ALIASES))})://")
     refused = DATABASE_KEYS
 
     def parse(self) -> None:
         """Take the address apart (see `Source`)."""
-        self.scheme, _, rest = self.address.partition("://")
+        scheme, _, rest = self.address.partition("://")
+        self.scheme = scheme.lower()
         if self.scheme in _ALIASES:
             used = f'"{_ALIASES[self.scheme]}://", or "spark:parquet:{self.scheme}://" for what Spark reads'
             raise ValueError(f"write {used}")
@@ -167,6 +174,8 @@ class ObjectSource(Source):
         endpoint = given.get("endpoint") or next(filter(None, named), "")
         self.endpoint = _endpoint(endpoint, allow_http=given.get("allow_http") == "true")
         self.key = unquote(key).strip("/")
+        if re.search(r"[\x00-\x1f\x7f-\x9f]", self.key):
+            raise ValueError("its key has control characters; read the objects by a prefix, or rename them")
 
     @classmethod
     def normal(cls, address: str, full: Callable[[str], Path]) -> str:  # noqa: ARG003 - it has no path
@@ -178,7 +187,7 @@ class ObjectSource(Source):
     def contradictions(cls, table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         """Find a file of credentials that the library would not read (see `Source`)."""
         yield from super().contradictions(table)
-        if "credentials_file" in table and str(table["source"]).startswith("gs:"):
+        if "credentials_file" in table and str(table["source"]).lower().startswith("gs:"):
             yield "credentials_file", "for gs://, name the file in GOOGLE_APPLICATION_CREDENTIALS instead"
 
     @property
@@ -286,8 +295,9 @@ class ObjectSource(Source):
             text, parser = read_private(path).decode(), RawConfigParser(delimiters="=")
             parser.read_string(text if re.search(r"(?m)^\[", text) else f"[default]\n{text}")
             held = parser[parser.sections()[0] if len(parser.sections()) == 1 else "default"]
-        for names in self._store.credentials:
-            if held.keys() == names.keys() and all(held.values()):
+        # A profile of AWS can have other keys, too; a token goes with the keys if there is one.
+        for names in reversed(self._store.credentials):
+            if all(map(held.get, names)):
                 return {argument: held[name] for name, argument in names.items()}
         sets = ", or ".join(" and ".join(names) for names in self._store.credentials)
         hint = f"write {sets}, each as NAME = VALUE on a line of its own"

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from common.progress import Progress
-from owner_node.sources.database import SQLITE, Database
+from owner_node.sources.database import DUCKDB, SQLITE, Database
 from owner_node.sources.files import first_bytes
 from owner_node.sources.findings import Findings
 from owner_node.sources.options import OBJECT_KEYS, SourceOptions
@@ -40,8 +40,8 @@ class Query(Database):
         passwords = [key for key in ("password_env", "password_file") if key in table]
         if len(passwords) > 1:
             yield "password_env", "password_file is there, too; name one of them"
-        if passwords and str(table["source"]).startswith(f"{SQLITE}:"):
-            yield "source", "SQLite has no passwords"
+        if passwords and str(table["source"]).startswith((f"{SQLITE}:", f"{DUCKDB}:")):
+            yield "source", "SQLite and DuckDB have no passwords"
 
     def open(self, findings: Findings, progress: Progress) -> Reader | None:
         """Connect, and get the column names of the query (see `Source`)."""

@@ -27,6 +27,8 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import registry
+from sqlalchemy.engine.default import DefaultDialect
 
 from common.errors import ConfigurationError, SourceUnreachableError, TesseraError, check_resources
 from common.files import read_secret
@@ -47,17 +49,41 @@ _SQLITE_STEPS = 100_000
 """Steps of SQLite's virtual machine between two checks of the time-out."""
 _WAL_HEADER = b"\2\2"
 """Bytes 18 and 19 of a SQLite file whose changes are first written beside it."""
+_OTHER_IN_ARROW = ("HUGEINT", "UHUGEINT", "BIGNUM", "BIT")
+"""Types of DuckDB that are read as texts: Arrow does not have all of their values."""
 _ALONE = "state_of_tessera"
 """Key in `Connection.info` of the state of a file that must not change while it is read."""
 # Without SQLSTATE of a connection that is not made, these are recognised by their English text.
 _LOCKED = ("lock",)
-_FULL = ("too many clients", "too many connections", "remaining connection slots")
+_FULL = ("too many clients", "too many connections", "remaining connection slots", "Too many open files")
 # The connection counts as broken 60 s after the last sign of the other side.
 _KEEPALIVES = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
 
 for _library in ("sqlalchemy", "psycopg"):
     logging.getLogger(_library).propagate = False
     logging.getLogger(_library).addHandler(logging.NullHandler())
+
+
+class DuckDb(DefaultDialect):
+    """DuckDB by its own driver. A file that a program reads is locked for others that would write."""
+
+    name = driver = DUCKDB
+    supports_statement_cache = True
+
+    @classmethod
+    def import_dbapi(cls) -> Any:  # noqa: D102
+        import duckdb
+
+        return duckdb
+
+    def create_connect_args(self, url: sa.URL) -> Any:  # noqa: D102
+        return [url.database], {"read_only": True, "config": dict(url.query)}
+
+    def do_rollback(self, dbapi_connection: Any) -> None:
+        """Do nothing: no transaction was begun."""
+
+
+registry.register(DUCKDB, __name__, DuckDb.__name__)
 
 
 class SqlReader(Reader):
@@ -68,6 +94,7 @@ class SqlReader(Reader):
 
     def __init__(self, database: Database, connection: sa.Connection) -> None:
         self.names: Sequence[str] = ()
+        self._read_as_text: Collection[str] = ()
         self._database = database
         self._connection = connection
         self._alone = connection.info.get(_ALONE)
@@ -79,17 +106,21 @@ class SqlReader(Reader):
     def describe(self, findings: Findings) -> bool:
         """Get the names of all columns; return whether the database accepts the query."""
 
-        def names() -> tuple[str, ...]:
+        def described() -> tuple[tuple[str, str], ...]:
             statement = sa.select(sa.text("*")).select_from(self._query).where(sa.text("1 = 0"))
             with self._connection.execute(statement) as result:
-                return tuple(str(column[0]) for column in result.cursor.description or ())
+                return tuple((str(column[0]), str(column[1])) for column in result.cursor.description or ())
 
-        columns = self._try(names, findings)
-        self.names = columns or ()
+        columns = self._try(described, findings)
+        self.names = tuple(name for name, _ in columns or ())
+        self._read_as_text = {name for name, kind in columns or () if kind in _OTHER_IN_ARROW}
         return columns is not None
 
     def batches(self, columns: Sequence[str], findings: Findings) -> Iterator[list[Any]]:
         """Read columns as the database's types (see `Reader`)."""
+        if self._connection.dialect.name == DUCKDB:
+            yield from self._arrow_batches(columns, findings)
+            return
         statement = sa.select(*map(_column, columns)).select_from(self._query)
         streaming = self._connection.execution_options(yield_per=BATCH_RECORDS)
         result = self._try(lambda: streaming.execute(statement), findings)
@@ -104,6 +135,17 @@ class SqlReader(Reader):
         finally:
             with suppress(Exception):  # as in `close`
                 result.close()
+
+    def _arrow_batches(self, columns: Sequence[str], findings: Findings) -> Iterator[list[Any]]:
+        selected = [
+            sa.cast(_column(name), sa.String) if name in self._read_as_text else _column(name)
+            for name in columns
+        ]
+        query = str(sa.select(*selected).select_from(self._query).compile(self._connection))
+        driver: Any = self._connection.connection.driver_connection
+        reader = self._try(lambda: driver.sql(query).to_arrow_reader(BATCH_RECORDS), findings)
+        while reader is not None and (batch := self._try(lambda: next(reader, None), findings)) is not None:
+            yield batch.columns
 
     def tally(
         self,
@@ -191,7 +233,7 @@ def _engine(database: Database) -> sa.Engine:
             url = url.set(drivername=f"{POSTGRESQL}+psycopg")
         if (password := _password(database)) is not None:
             url = url.set(password=password)
-        arguments: dict[str, Any] = {"read_only": True} if database.dialect == DUCKDB else {}
+        arguments: dict[str, Any] = {}
         if url.drivername == f"{POSTGRESQL}+psycopg":
             arguments = {"connect_timeout": CONNECT_SECONDS, "client_encoding": "utf8"} | _KEEPALIVES
             arguments = {key: value for key, value in arguments.items() if key not in url.query}
@@ -311,6 +353,8 @@ def _refusal(engine: sa.Engine, database: Database, fault: Exception) -> Tessera
         return _unreachable(database, "another program has locked it")
     elif any(sign in str(original) for sign in _FULL):
         return _unreachable(database, "it has no connection left")
+    elif "not a valid DuckDB" in str(original):
+        problem, hint = "not a DuckDB database", "check the path in source"
     elif getattr(getattr(original, "pgconn", None), "needs_password", False):
         problem, hint = "it asks for a password", "name it with password_file or password_env"
     else:
@@ -388,6 +432,11 @@ def _keep_every_value(driver: Any) -> None:
 _PASSING_STATES = re.compile(r"08...|53...|57P0.|40001|40P01|55P03")
 """SQLSTATEs of broken connections, of servers that start, stop or are full, of locks and deadlocks."""
 _PASSING_NAMES = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_IOERR", "SQLITE_PROTOCOL")
+_STATES_OF_DUCKDB = {
+    **dict.fromkeys(("BinderException", "CatalogException", "ParserException"), "42000"),
+    **dict.fromkeys(("ConversionException", "InvalidInputException", "OutOfRangeException"), "22000"),
+}
+"""Its errors have no SQLSTATE."""
 _STOPPED = ("57014", "SQLITE_INTERRUPT")
 _NAMED = re.compile(r"(?:no such (?:table|column|function)|near)\W+(?P<name>\w[\w.]*)")
 _WORD = re.compile(r"\w+|\S")
@@ -513,7 +562,7 @@ def _state(original: Any) -> str:
         state = getattr(original, key, None)
         if isinstance(state, str) and re.fullmatch(r"\w{1,40}", state):
             return state
-    return ""
+    return _STATES_OF_DUCKDB.get(type(original).__name__, "")
 
 
 def _place(error: Any, original: Any, query: str) -> str:

@@ -40,7 +40,7 @@ class Secrets:
     """What an owner keeps of a synthetic release like its data, until the release can go on no more."""
 
     private_key: bytes = field(repr=False)
-    """For the masks of its answers, 32 random bytes (`common.synthesis.sums`)."""
+    """For the masks of its answers, 32 random bytes (`owner_node.synthesis.masks`)."""
     seed: bytes = field(repr=False)
     """Seed of its noise, 32 random bytes (`owner_node.synthesis.crossed.stream`)."""
     pair_key: bytes = field(default=b"", repr=False)

@@ -1,25 +1,12 @@
-"""An owner's answers to the rounds of a synthetic release: counts of its records, with its noise.
-
-`synthesise_together` makes a whole release of owners whose records are all here.
-"""
+"""An owner's answers to the rounds of a synthetic release: counts of its records, with its noise."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import repeat
 from typing import TypeAlias
 
 import numpy as np
 
-from common.check import Check, unchecked
 from common.synthesis.binning import Binning
-from common.synthesis.schedule import (
-    Design,
-    OneWay,
-    Question,
-    Round,
-    SyntheticRelease,
-    run_rounds,
-    synthesise,
-)
+from common.synthesis.schedule import OneWay, Question
 from owner_node.masking.arrays import BitSource, Int64Array
 from owner_node.synthesis.shares import noise_share
 
@@ -81,22 +68,3 @@ def pair_counts(one: Int64Array, other: Int64Array, shape: tuple[int, int]) -> I
         The counts, the second attribute moving fastest, `(n_cells,)`.
     """
     return np.bincount(one * shape[1] + other, minlength=shape[0] * shape[1])
-
-
-def synthesise_together(
-    design: Design, parts: Sequence[Columns], bits: Sequence[BitSource], check: Check = unchecked
-) -> SyntheticRelease:
-    """Make all rounds of a release, and its records.
-
-    Args:
-        bits: Each owner's source of random bits.
-        check: Called often while records are made; it may raise.
-    """
-
-    def answer(asked: Round) -> Int64Array:
-        drawn = zip(parts, map(repeat, bits), strict=True)
-        answers = [noisy_answer(asked, part, source) for part, source in drawn]
-        sums: Int64Array = np.sum(answers, axis=0, dtype=np.int64)
-        return sums
-
-    return synthesise(run_rounds(design, answer), check)

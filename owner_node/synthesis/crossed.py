@@ -49,18 +49,12 @@ from common.canonical import canonical, digest, document_digest, parse_json
 from common.model.rounds import CIPHERTEXT_BYTES
 from common.synthesis.binning import Attributes
 from common.synthesis.counters import MOST_PERSONS, counted_with, width_of
-from common.synthesis.roles import MessageContext, Roles, Shared
 from common.synthesis.schedule import Design, Question, Table, attributes_of, question_digest, split
 from owner_node.masking.arrays import KEY_BYTES, BitSource
 from owner_node.synthesis.counts import noisy_answer
 from owner_node.synthesis.packing import Packing
-from owner_node.synthesis.paillier import (
-    WIDE_BYTES,
-    Encryption,
-    PrivateKey,
-    PublicKey,
-    to_bytes,
-)
+from owner_node.synthesis.paillier import WIDE_BYTES, Encryption, PrivateKey, PublicKey, to_bytes
+from owner_node.synthesis.roles import MessageContext, Roles, Shared
 from owner_node.synthesis.sealed import Incoming
 from owner_node.synthesis.shares import noise_share
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from common.canonical import canonical
 from common.clock import utc_now
-from common.errors import TesseraError
-from common.log import on_one_line, places
+from common.errors import TesseraError, on_one_line
+from common.log import places
 from common.model.plan import Plan
 from common.progress import Progress, StepStoppedError
 from owner_node.config import OwnerConfig

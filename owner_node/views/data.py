@@ -10,8 +10,7 @@ from typing import Any
 
 from common import __version__
 from common.clock import utc_now
-from common.errors import DataError, TesseraError, UnusableDataError
-from common.log import on_one_line
+from common.errors import DataError, TesseraError, UnusableDataError, on_one_line
 from common.model.mechanisms import declared_mechanism
 from common.model.plan import Layout
 from common.model.schema import Attribute, Schema
@@ -146,6 +145,8 @@ def _check_sums(owner: OwnerConfig, dataset: DatasetConfig, schema: Schema) -> N
 
     if not schema.attributes:
         return  # a plan needs one; the configuration's warnings say that there is none
+    # Events are counted, and no masked release has them.
+    schema = replace(schema, attributes=tuple(each for each in schema.attributes if each.slot <= 0))
     most = min(dataset.total_epsilon, owner.policy.max_epsilon_per_release or dataset.total_epsilon)
     alone = ReleaseArguments(
         release="hypothetical", dataset=dataset.name, layout=Layout.HORIZONTAL, groups=((owner.owner.id,),),

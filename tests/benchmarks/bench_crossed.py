@@ -18,7 +18,6 @@ import numpy as np
 from gmpy2 import mpz
 
 from common.model.schema import Attribute, AttributeType
-from common.synthesis.roles import Roles, Shared
 from common.synthesis.schedule import Design, OneWay, next_round
 from owner_node.masking.arrays import SystemBits
 from owner_node.synthesis.counts import exact_answer
@@ -31,6 +30,7 @@ from owner_node.synthesis.crossed import (
     processes,
 )
 from owner_node.synthesis.paillier import MODULUS_BYTES, Encryption, PrivateKey, new_key
+from owner_node.synthesis.roles import Roles, Shared
 from tests.benchmarks.result import Result
 from tests.fakes.synthetic_owners import OPENING, TERMS, GroupOwner
 

@@ -21,7 +21,8 @@ from common.model.fragment import n_records
 from common.model.plan import Plan
 from common.model.schema import Attribute, AttributeType
 from common.wire.decoding import decode_batches
-from common.wire.encoding import TOKEN_BYTES, encode, has_tokens
+from common.wire.encoding import encode
+from common.wire.layout import TOKEN_BYTES, has_tokens
 from common.workspace import Workspace
 from deploy.development_ca import DevelopmentCa
 from tests.benchmarks.upload_parties import peak_bytes

@@ -17,6 +17,7 @@ import grpc
 import numpy as np
 import pyarrow as pa
 
+from aggregator.api.server_tls import server_credentials, server_options
 from aggregator.config import AggregatorConfig, AggregatorSection
 from aggregator.daemon import AggregatorDaemon
 from common.files import CHUNK_BYTES
@@ -24,12 +25,11 @@ from common.model.schema import Attribute, AttributeType, Schema, round_to_leadi
 from common.progress import Progress
 from common.settings import TlsSection
 from common.trust.credentials import read_identity
-from common.trust.tls import channel_options, server_credentials, server_options
-from common.wire.encoding import BATCH_RECORDS
+from common.wire.layout import BATCH_RECORDS
 from common.wire.v1 import control_pb2 as control
 from common.wire.v1 import owner_pb2 as wire
 from common.wire.v1.control_pb2_grpc import ControlServiceStub
-from owner_node.connection.client import AggregatorClient
+from owner_node.connection.client import AggregatorClient, channel_options
 from owner_node.state.answers import Fragment
 from tests.fakes.scripted_owner import ScriptedOwner, all_until
 from tests.fakes.tls_endpoints import credentials_from

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import grpc
 
+from aggregator.api.server_tls import server_credentials
 from common.canonical import digest
 from common.model.fragment import Addendum, Receipt
 from common.model.plan import Plan
@@ -19,7 +20,6 @@ from common.planning.planner import make_plan
 from common.settings import TlsSection
 from common.trust.credentials import Identity, read_identity
 from common.trust.signing import Domain, Signer
-from common.trust.tls import server_credentials
 from common.wire.answers import signed_answer
 from common.wire.software import software_here
 from common.wire.v1 import owner_pb2 as wire

@@ -14,7 +14,8 @@ from common.model.plan import Plan
 from common.model.schema import Attribute, Schema, round_to_leading_digit
 from common.planning.arguments import parse_arguments
 from common.planning.planner import make_plan
-from common.release.table import from_units, release_schema
+from common.release.table import release_schema
+from common.release.values import from_units
 from owner_node.masking.engine import MemoryEngine
 from owner_node.masking.mask import mask_attribute
 from owner_node.masking.tasks import mask_tasks

@@ -26,13 +26,14 @@ from common.model.schema import Attribute, AttributeType
 from common.model.task import Modelled
 from common.planning.synthetic import design_of
 from common.synthesis.schedule import RoundSums, n_numbers, next_round
-from common.synthesis.sums import Masks, add_answers, public_key
+from common.synthesis.sums import add_answers
 from common.trust.identity import fingerprint, load_certificates
 from common.trust.signing import Domain, Signer
 from owner_node.linking import linkage_key
 from owner_node.linking.tokens import ReleaseKey, release_key
 from owner_node.release.measuring import Opening
 from owner_node.state.answers import LinkAnswer, RoundAnswer
+from owner_node.synthesis.masks import Masks, public_key
 from tests.fakes.key_proofs import proved
 from tests.fakes.offering import N_RECORDS, Offering
 

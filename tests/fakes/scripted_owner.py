@@ -15,10 +15,10 @@ from common.model.fragment import Addendum, Consent, FragmentStatement, KeyProof
 from common.model.plan import Plan
 from common.model.schema import Attribute, AttributeType, IdentifierRules, Schema, round_to_leading_digit
 from common.trust.signing import Domain, Signer
-from common.trust.tls import channel_options
 from common.wire.software import software_here
 from common.wire.v1 import owner_pb2 as wire
 from common.wire.v1.owner_pb2_grpc import OwnerServiceStub
+from owner_node.connection.client import channel_options
 from tests.fakes.releases import by_token, encoded, random_columns
 from tests.fakes.tls_endpoints import credentials_from
 

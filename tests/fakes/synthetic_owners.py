@@ -15,11 +15,11 @@ from common.arrays import Int64Array
 from common.model.schema import Attribute
 from common.synthesis.accounting import default_colluding
 from common.synthesis.binning import StructuralZero
-from common.synthesis.roles import MessageContext, Roles, Shared
-from common.synthesis.schedule import Design, Round, SyntheticRelease, run_rounds, synthesise
+from common.synthesis.records import SyntheticRelease, synthesise
+from common.synthesis.schedule import Design, Round, run_rounds
 from owner_node.masking.arrays import BitSource
 from owner_node.synthesis import paillier
-from owner_node.synthesis.counts import Columns, exact_answer, synthesise_together
+from owner_node.synthesis.counts import Columns, exact_answer
 from owner_node.synthesis.crossed import (
     Member,
     Sums,
@@ -31,7 +31,9 @@ from owner_node.synthesis.crossed import (
     noisy_sums,
     table_noise,
 )
+from owner_node.synthesis.own_table import synthesise_together
 from owner_node.synthesis.paillier import PrivateKey, new_key
+from owner_node.synthesis.roles import MessageContext, Roles, Shared
 
 TERMS = MessageContext("flu", "ab" * 32, "cd" * 32)
 OPENING = "12" * 32

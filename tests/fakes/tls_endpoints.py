@@ -10,19 +10,14 @@ from typing import Any
 import grpc
 import pytest
 
+from aggregator.api.server_tls import peer_certificate, server_credentials, server_options
 from common.errors import IdentityError, TesseraError
 from common.settings import TlsSection
 from common.trust.credentials import read_identity
+from common.trust.handshake import explain_handshake
 from common.trust.identity import Party, PartyKind, party_of_certificate
-from common.trust.tls import (
-    channel_credentials,
-    channel_options,
-    explain_handshake,
-    peer_certificate,
-    server_credentials,
-    server_options,
-)
 from deploy.development_ca import DevelopmentCa, Issued
+from owner_node.connection.client import channel_credentials, channel_options
 
 TRUST_DOMAIN = "tests.example"
 HOSTS = ("localhost", "127.0.0.1")

@@ -11,8 +11,9 @@ import pytest
 from google.protobuf.message import Message
 
 from aggregator.protocol.states import State
+from common.wire.answers import METADATA_KEY
 from common.wire.software import software_here
-from common.wire.status import METADATA_KEY, from_rpc_error
+from common.wire.status import from_rpc_error
 from common.wire.v1 import control_pb2 as control
 from common.wire.v1 import owner_pb2 as wire
 from tests.fakes.scripted_owner import ScriptedOwner, all_until, connected_pair

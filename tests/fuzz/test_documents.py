@@ -16,7 +16,8 @@ from common.model.fragment import Addendum, Consent, FragmentStatement, LedgerHe
 from common.model.plan import Plan
 from common.model.schema import IdentifierRules, Schema, fault_of_cell
 from common.release.verification import verify_release
-from common.trust.enrolment import Bundle, make_request, new_key, read_request
+from common.trust.bundle import Bundle
+from common.trust.enrolment import make_request, new_key, read_request
 from common.trust.identity import Party, PartyKind, load_certificates
 from common.trust.signing import Domain
 from common.wire.decoding import decode

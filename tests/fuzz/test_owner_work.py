@@ -11,6 +11,7 @@ import grpc
 import pytest
 from google.protobuf.message import DecodeError, Message
 
+from aggregator.api.server_tls import server_credentials
 from common.canonical import digest
 from common.errors import TesseraError
 from common.model.plan import Plan
@@ -19,7 +20,6 @@ from common.progress import Progress
 from common.settings import TlsSection
 from common.trust.credentials import read_identity
 from common.trust.signing import Domain
-from common.trust.tls import server_credentials
 from common.wire.software import software_here
 from common.wire.v1 import owner_pb2 as wire
 from owner_node.connection.client import AggregatorClient, NotTakenError

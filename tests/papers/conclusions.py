@@ -1,14 +1,16 @@
 """How often the intervals of `release.estimates` hold the original estimates: the tables of docs/analysis.md.
 
 Every answer is about the records. Its width is compared with that of the interval that the original records
-have for whom they are a sample of, which no release can be narrower than for a population.
+have for whom they are a sample of, which no release can be narrower than for a population. Owners of the same
+attributes have random records: where their values differ, masked releases are corrected too much.
 """
 
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -19,25 +21,29 @@ from sksurv.nonparametric import kaplan_meier_estimator
 from common.analysis.calibration import linear_fit, logistic_fit, sampling_variances
 from common.analysis.noisy_counts import NoisyCounts
 from common.analysis.synthetic import SyntheticEstimates
-from common.arrays import Float64Array
+from common.arrays import Float64Array, Int64Array
 from common.errors import UsageError
+from common.model.schema import Attribute
 from owner_node.masking.arrays import SystemBits
 from tests.fakes.masked_releases import draws, plan_of
-from tests.fakes.synthetic_owners import synthetic_release
+from tests.fakes.synthetic_owners import release_across, synthetic_release
+from tests.papers import synthetic
 from tests.papers.coverage import Originals
-from tests.papers.data_sets import DataSet
-from tests.papers.synthetic import DELTA, adult
+from tests.papers.data_sets import DataSet, health_insurance
+from tests.papers.risk_data import shuffled
+from tests.papers.synthetic import DELTA
 from tests.papers.synthetic_cohort import cohort
 from tests.papers.tables import Numbers
 
 REACH = 1.96
 AT = (0.25, 0.5, 0.75)
 TIMES = (365, 1825, 3650)
-KINDS = ("means", "quartiles", "shares", "correlations", "linear", "logistic", "survival")
-SYNTHETIC = (("1", 1), ("2", 1), ("4", 1), ("1", 4))
-"""ε and owners, with δ = 10^-6."""
-MASKED = (("1", "0.03"), ("1", "0.1"), ("4", "0.03"), ("4", "0.1"))
-"""ε and rank noise, one owner."""
+KINDS = ("means", "quartiles", "shares", "groups", "correlations", "linear", "logistic", "survival")
+SYNTHETIC = {"": (1,), ", 4 owners": (4,), ", 2 vertical owners": (1, 1)}
+"""Owners by group of attributes; ε is 1, 2 and 4, with δ = 10^-6."""
+MASKED = {"": "a", ", 2 owners": "ab", ", 4 owners": "abcd"}
+"""Owners; ε is 1 and 4."""
+RANK_NOISES = ("0.03", "0.1")
 Truth: TypeAlias = list[tuple[float, float]]
 """The original estimate of each line, and the standard error of its sampling."""
 
@@ -49,6 +55,7 @@ class Study:
     data: DataSet
     quartiles: tuple[str, ...]
     shares: tuple[str, ...]
+    groups: tuple[str, list[str]]
     linear: tuple[str, list[str]]
     logistic: tuple[str, list[str]]
     survival: tuple[str, str] | None = None
@@ -65,7 +72,8 @@ class Study:
         for name in self.shares:
             yield "shares", partial(_call, "shares", name), partial(self.of_labels, name)
         yield "correlations", lambda estimates: estimates.correlations(), self.correlations
-        yield "linear", partial(_call, "regress", *self.linear), partial(self.model, linear_fit, self.linear)
+        for kind, asked in (("groups", self.groups), ("linear", self.linear)):
+            yield kind, partial(_call, "regress", *asked), partial(self.model, linear_fit, asked)
         logistic = partial(self.model, logistic_fit, self.logistic)
         yield "logistic", partial(_call, "logistic", *self.logistic), logistic
         if self.survival:
@@ -134,70 +142,131 @@ def _call(name: str, *asked: Any) -> pd.DataFrame:
 
 
 def read_study(name: str, data: Path) -> Study:
-    """Return Adult or flchain."""
-    if name == "adult":
-        records = adult(data)
-        named = {each.name: own for each, own in zip(records.attributes, records.columns, strict=True)}
-        linear = "hours_per_week", ["age", "education", "sex"]
-        logistic = "class", ["age", "hours_per_week", "sex"]
-        shares = tuple(each.name for each in records.attributes if each.categories)
-        people = DataSet(name, records.attributes, named)
-        return Study(people, ("age", "hours_per_week"), shares, linear, logistic)
-    attributes, columns = cohort()
-    named = {each.name: own for each, own in zip(attributes, columns, strict=True)}
-    regressors = ["age", "male", "decile"]
-    persons = DataSet(name, attributes, named)
-    survival = "days", "death"
-    return Study(persons, ("age", "days"), ("cause",), ("days", regressors), ("death", regressors), survival)
+    """Return what is asked of Adult, flchain, Wine Quality or the RAND Health Insurance Experiment."""
+    records = READERS[name](data)
+    of_labels = tuple(each.name for each in records.attributes if each.categories)
+    quartiles, groups, linear, logistic = MODELS[name]
+    survival = ("days", "death") if name == "flchain" else None
+    return Study(records, quartiles, of_labels, groups, linear, logistic, survival)
 
 
-def synthetic_of(data: DataSet, epsilon: str, owners: int) -> SyntheticEstimates:
+def _shuffled(name: str, attributes: Sequence[Attribute], columns: Sequence[Int64Array]) -> DataSet:
+    named = {each.name: column for each, column in zip(attributes, columns, strict=True)}
+    return shuffled(DataSet(name, tuple(attributes), named), np.random.default_rng(1))
+
+
+def _classified(name: str, data: Path) -> DataSet:
+    records = synthetic.READERS[name](data)
+    return _shuffled(name, records.attributes, records.columns)
+
+
+READERS: Mapping[str, Callable[[Path], DataSet]] = {
+    "adult": partial(_classified, "adult"),
+    "flchain": lambda _data: _shuffled("flchain", *cohort()),
+    "wine": partial(_classified, "wine"),
+    "randhie": lambda _data: _shuffled("randhie", *health_insurance()),
+}
+Asked: TypeAlias = tuple[str, list[str]]
+"""Response and regressors."""
+MODELS: Mapping[str, tuple[tuple[str, ...], Asked, Asked, Asked]] = {
+    "adult": (
+        ("age", "hours_per_week"),
+        ("hours_per_week", ["sex"]),
+        ("hours_per_week", ["age", "education", "sex"]),
+        ("class", ["age", "hours_per_week", "sex"]),
+    ),
+    "flchain": (
+        ("age", "days"),
+        ("days", ["male"]),
+        ("days", ["age", "male", "decile"]),
+        ("death", ["age", "male", "decile"]),
+    ),
+    "wine": (
+        ("alcohol", "total_sulfur_dioxide"),
+        ("alcohol", ["class"]),
+        ("ph", ["fixed_acidity", "alcohol", "sulphates"]),
+        ("class", ["alcohol", "volatile_acidity", "sulphates"]),
+    ),
+    "randhie": (
+        ("visits", "diseases"),
+        ("visits", ["deductible"]),
+        ("visits", ["deductible", "diseases", "good"]),
+        ("good", ["visits", "diseases", "deductible"]),
+    ),
+}
+"""Attributes whose quartiles are asked for; models of differences, linear and logistic ones."""
+
+
+def synthetic_of(data: DataSet, epsilon: str, owners: tuple[int, ...]) -> SyntheticEstimates:
     """Make a release, and return its estimates."""
     codes = [data.columns[each.name] - each.lower for each in data.attributes]
-    parts = [[own[place::owners] for own in codes] for place in range(owners)]
-    made = synthetic_release(data.attributes, parts, epsilon, DELTA, [SystemBits() for _ in parts])
+    if len(owners) > 1:
+        made = release_across(data.attributes, codes, owners, epsilon, DELTA)
+    else:
+        parts = [[own[place :: owners[0]] for own in codes] for place in range(owners[0])]
+        made = synthetic_release(data.attributes, parts, epsilon, DELTA, [SystemBits() for _ in parts])
     return SyntheticEstimates(NoisyCounts(made.measured), made.codes)
 
 
-def measure(study: Study, releases: Iterator[Any]) -> Mapping[str, tuple[float, float, int]]:
-    """Return by kind how many intervals hold the truth, their median relative width, and their number."""
-    held: dict[str, list[bool]] = defaultdict(list)
-    widths: dict[str, list[float]] = defaultdict(list)
+def masked_of(data: DataSet, epsilon: str, rank_noise: str, owners: str, runs: int) -> Iterator[Any]:
+    """Yield the estimates of masked releases."""
+    plan = plan_of(data.attributes, data.n_records, epsilon, owners=owners, rank_noise=[rank_noise])
+    with tempfile.TemporaryDirectory() as folder:
+        yield from (each.estimates for each in draws(Path(folder), plan, data.columns, runs))
+
+
+def settings(data: DataSet, runs: int) -> Iterator[tuple[str, Iterator[Any]]]:
+    """Yield the name of every setting, and estimates from its releases."""
+    for (owners, groups), epsilon in product(SYNTHETIC.items(), ("1", "2", "4")):
+        made: Iterator[Any] = (synthetic_of(data, epsilon, groups) for _ in range(runs))
+        yield f"synthetic, ε = {epsilon}{owners}", made
+    for (owners, ids), epsilon, rank_noise in product(MASKED.items(), ("1", "4"), RANK_NOISES):
+        made = masked_of(data, epsilon, rank_noise, ids, runs)
+        yield f"masked, ε = {epsilon}, w = {rank_noise}{owners}", made
+
+
+Measured: TypeAlias = dict[tuple[str, str], list[tuple[bool, float]]]
+"""By kind and line of the answer: whether each interval held the truth, and its relative width."""
+
+
+def measure(study: Study, releases: Iterator[Any]) -> Measured:
+    """Ask some releases all questions."""
+    found: Measured = defaultdict(list)
     for estimates in releases:
         for kind, ask, truth in study.questions():
             try:
                 table = ask(estimates)
             except UsageError:
                 continue
-            table = table[table["note"] == ""] if "note" in table else table
             ends = table[["low", "high"]].to_numpy(dtype=np.float64)
-            for (true, error), (low, high) in zip(truth(table.index), ends, strict=True):
-                held[kind].append(bool(low - 1e-9 <= true <= high + 1e-9))
-                widths[kind].append(float((high - low) / (2 * REACH * max(error, 1e-12))))
-    return {
-        kind: (float(np.mean(own)), float(np.median(widths[kind])), len(own)) for kind, own in held.items()
-    }
+            given = np.isfinite(ends).all(axis=1)
+            table, ends = table[given], ends[given]
+            for line, (true, error), (low, high) in zip(table.index, truth(table.index), ends, strict=True):
+                held = bool(low - 1e-9 <= true <= high + 1e-9)
+                width = float((high - low) / (2 * REACH * max(error, 1e-12)))
+                found[kind, f"{table.index.name} {line}"].append((held, width))
+    return found
+
+
+def _summary(found: Sequence[tuple[bool, float]]) -> tuple[float, float, float]:
+    held, widths = zip(*found, strict=True)
+    return float(np.mean(held)), float(np.median(widths)), len(held)
 
 
 def run(data: Path, out: Path, runs: int, name: str) -> dict[str, str]:
-    """Make the CSV file; returns the table of docs/analysis.md."""
-    study = read_study(name, data)
-    found = {}
-    for epsilon, owners in SYNTHETIC:
-        made: Iterator[Any] = (synthetic_of(study.data, epsilon, owners) for _ in range(runs))
-        several = f", {owners} owners" if owners > 1 else ""
-        found[f"synthetic, ε = {epsilon}{several}"] = measure(study, made)
-    for epsilon, rank_noise in MASKED:
-        plan = plan_of(study.data.attributes, study.data.n_records, epsilon, rank_noise=[rank_noise])
-        with tempfile.TemporaryDirectory() as folder:
-            releases = draws(Path(folder), plan, study.data.columns, runs)
-        masked = (each.estimates for each in releases)
-        found[f"masked, ε = {epsilon}, w = {rank_noise}"] = measure(study, masked)
-    kinds = [kind for kind in KINDS if any(kind in own for own in found.values())]
-    rows = [(f"{way}: {kind}", own) for way, of_kind in found.items() for kind, own in of_kind.items()]
-    Numbers(("release", "held", "width", "intervals"), tuple(rows)).write(out / "conclusions.csv")
+    """Make the CSV file, which has all lines of all answers; returns the table of docs/analysis.md."""
+    study, rows, cells = read_study(name, data), [], {}
+    for setting, releases in settings(study.data, runs):
+        measured = measure(study, releases)
+        rows += [(f"{setting}: {kind}: {line}", _summary(found)) for (kind, line), found in measured.items()]
+        Numbers(("release", "held", "width", "intervals"), tuple(rows)).write(out / "conclusions.csv")
+        for kind in KINDS:
+            if together := [each for (of, _), found in measured.items() if of == kind for each in found]:
+                cells[setting, kind] = "{:.2f} · {:.1f}".format(*_summary(together)[:2])
+    kinds = [kind for kind in KINDS if any(kind == of for _, of in cells)]
     lines = [["release", *kinds], ["---"] * (len(kinds) + 1)]
-    for way, of_kind in found.items():
-        given = {kind: f"{held:.2f} · {width:.1f}" for kind, (held, width, _) in of_kind.items()}
-        lines.append([way, *(given.get(kind, "refused") for kind in kinds)])
+    lines += [
+        [setting, *(cells.get((setting, kind), "refused") for kind in kinds)]
+        for setting in dict.fromkeys(setting for setting, _ in cells)
+    ]
     return {f"conclusions {name}": "\n".join(f"| {' | '.join(each)} |" for each in lines)}

@@ -74,6 +74,34 @@ def census(data: Path, alpha: str, names: Sequence[str] = CENSUS) -> DataSet:
     return _stretched("census", table, names, dict.fromkeys(names, 0), alpha, CENSUS_CLASS, CENSUS_LIMIT)
 
 
+def health_insurance() -> tuple[tuple[Attribute, ...], list[Int64Array]]:
+    """Return the RAND Health Insurance Experiment's 20,190 person-years, from `pip install statsmodels`.
+
+    References:
+        Newhouse and the Insurance Experiment Group 1993, Free for All?
+    """
+    try:
+        from statsmodels.datasets import randhie
+    except ImportError:
+        raise ConfigurationError(
+            "the RAND Health Insurance Experiment is not there", hint="pip install statsmodels, which has it"
+        ) from None
+    table, number, boolean = randhie.load_pandas().data, AttributeType.NUMBER, AttributeType.BOOLEAN
+    columns = {
+        Attribute("visits", AttributeType.INTEGER, 0, 100): table["mdvis"],
+        Attribute("coinsurance", number, 0, 500, decimals=2): table["lncoins"],
+        Attribute("deductible", boolean, 0, 1): table["idp"],
+        Attribute("incentive", number, 0, 800, decimals=2): table["lpi"],
+        Attribute("expenditure", number, 0, 900, decimals=2): table["fmde"],
+        Attribute("limited", number, 0, 100, decimals=2): table["physlm"],
+        Attribute("diseases", number, 0, 600, decimals=1): table["disea"],
+        Attribute("good", boolean, 0, 1): table["hlthg"],
+        Attribute("fair", boolean, 0, 1): table["hlthf"],
+        Attribute("poor", boolean, 0, 1): table["hlthp"],
+    }
+    return tuple(columns), [_units(column, each) for each, column in columns.items()]
+
+
 def _text(path: Path) -> pd.DataFrame:
     if not path.is_file():
         raise ConfigurationError(f"{path} is not there", hint="name the folder of the data sets with --data")

@@ -31,6 +31,8 @@ from tests.papers import (
     synthetic_intervals,
     synthetic_intruders,
     target,
+    trial,
+    wide_domains,
 )
 
 SEED = 1
@@ -56,8 +58,10 @@ EXPERIMENTS: dict[str, tuple[int, Experiment]] = {
     "carriers": (12, partial(carriers.run, seed=SEED)),
     "spikes": (50, spikes.run),
     **{f"synthetic_{name}": (5, partial(synthetic.run, name=name, seed=SEED)) for name in synthetic.READERS},
-    **{f"conclusions_{name}": (12, partial(conclusions.run, name=name)) for name in ("adult", "flchain")},
-    "conclusions_hazards": (8, hazards.run),
+    **{f"conclusions_{name}": (12, partial(conclusions.run, name=name)) for name in conclusions.READERS},
+    **{f"conclusions_{name}": (20, partial(hazards.run, name=name)) for name in hazards.COHORTS},
+    "conclusions_trial": (40, trial.run),
+    "wide_domains": (100, wide_domains.run),
     "synthetic_cohort": (5, synthetic_cohort.run),
     "synthetic_events": (5, synthetic_events.run),
     "synthetic_intervals": (10, synthetic_intervals.run),

@@ -21,7 +21,7 @@ import numpy as np
 
 from common.arrays import Int64Array
 from common.model.schema import Attribute, AttributeType
-from common.planning.synthetic import ExpectedErrors, expected_errors
+from common.planning.synthetic_noise import ExpectedErrors, expected_errors
 from owner_node.explore.models import f_measures
 from owner_node.masking.arrays import SystemBits
 from owner_node.risk.total_variation import Distributions

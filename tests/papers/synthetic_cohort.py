@@ -24,7 +24,7 @@ from common.synthesis.binning import StructuralZero
 from common.synthesis.schedule import Design
 from owner_node.masking.arrays import SystemBits
 from owner_node.risk.total_variation import Distributions
-from owner_node.synthesis.counts import synthesise_together
+from owner_node.synthesis.own_table import synthesise_together
 from tests.papers.synthetic import ACCOUNTINGS
 from tests.papers.tables import Numbers
 

@@ -18,7 +18,7 @@ from common.release.events import unfold
 from common.synthesis.schedule import Design
 from owner_node.masking.arrays import SystemBits
 from owner_node.risk.total_variation import Distributions
-from owner_node.synthesis.counts import synthesise_together
+from owner_node.synthesis.own_table import synthesise_together
 from tests.papers.tables import Numbers
 
 N_PERSONS, AT_MOST, DELTA = 100_000, 10, Decimal("0.000001")

@@ -15,7 +15,8 @@ from common.arrays import Int64Array
 from common.errors import UsageError
 from common.synthesis.schedule import Design
 from owner_node.masking.arrays import SystemBits
-from owner_node.synthesis.counts import exact_answer, synthesise_together
+from owner_node.synthesis.counts import exact_answer
+from owner_node.synthesis.own_table import synthesise_together
 from tests.papers.synthetic import ACCOUNTINGS, EPSILON, READERS, Records
 from tests.papers.tables import Numbers
 

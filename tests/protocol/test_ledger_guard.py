@@ -10,7 +10,7 @@ from common.errors import IntegrityError
 from common.wire.v1 import owner_pb2 as wire
 from deploy.development_ca import DevelopmentCa
 from owner_node.connection.client import ledger_head
-from owner_node.connection.recall import LedgerGuard
+from owner_node.connection.ledger_guard import LedgerGuard
 from owner_node.release.records import Records
 from owner_node.state.chain import Head
 from owner_node.trust import Trust

@@ -21,7 +21,7 @@ from common.errors import (
 )
 from common.model.rounds import RoundDocument, SignedKey, chained
 from common.synthesis.schedule import RoundSums, n_numbers
-from common.synthesis.sums import LARGEST_SUM, public_key
+from common.synthesis.sums import LARGEST_SUM
 from common.trust.identity import fingerprint
 from common.trust.signing import Domain, Signer
 from owner_node.config import PolicyConfig
@@ -31,6 +31,7 @@ from owner_node.release.synthetic import SYNTHETIC
 from owner_node.state.answers import LinkAnswer, RoundAnswer, SpentError
 from owner_node.state.database import CannotStoreError
 from owner_node.state.session import SessionState
+from owner_node.synthesis.masks import public_key
 from tests.fakes.offered_plans import state
 from tests.fakes.rounds import Rounds, SyntheticOffering, charged
 

@@ -13,7 +13,8 @@ from aggregator.protocol.events import Cancelled, Started
 from aggregator.store.journal import Journal
 from common.planning.arguments import parse_arguments
 from common.release.verification import verify_release
-from common.trust.enrolment import Bundle, make_request, new_key
+from common.trust.bundle import Bundle
+from common.trust.enrolment import make_request, new_key
 from common.trust.identity import Party, PartyKind, fingerprint
 from deploy.local_cluster import LocalCluster
 from deploy.local_setup import HOST, free_port, make_setup, section, share_linkage_key

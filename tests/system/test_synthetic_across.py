@@ -14,7 +14,6 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from common.model.rounds import FIRST_COUNTED
 from deploy.local_cluster import LocalCluster
 from deploy.local_setup import AGGREGATOR, make_setup, share_linkage_key
 from owner_node.state.rounds import Rounds
@@ -32,15 +31,19 @@ from tests.system.small_owners import (
     state_dir,
     write,
 )
-from tests.system.test_synthetic_release import PAUSE_SECONDS, answered, state, verified_records
+from tests.system.test_synthetic_release import (
+    ATTEMPTS,
+    PAUSE_SECONDS,
+    kill_in_round,
+    state,
+    verified_records,
+)
 
 HELD = {"a": ("age", "severity"), "b": ("ward", "income")}
 OWNERS = tuple(HELD)
 GROUPS = ("a", "bc")
 SIZE = 300
 OWN = re.compile(r"\.(rows|sums)-[0-9a-f]{16}\.parcel$")
-ATTEMPTS = 6
-"""How often a release is made until the process dies in the very round that is meant."""
 PLACES = range(SIZE)
 ODD: dict[str, dict[str, tuple[dict[str, object], list[Any]]]] = {
     "a": {
@@ -113,17 +116,6 @@ def check_published(cluster: LocalCluster, release: str, folder: str, epsilon: i
     assert charged == {owner: [epsilon] if owner in own else [] for owner in mixed}
 
 
-def parcels(cluster: LocalCluster, release: str) -> dict[str, str]:
-    """Return the SHA-256 of everything that owners have made for each other, or got, by path."""
-    found = {}
-    for owner in "".join(GROUPS):
-        for path in (state_dir(cluster, owner) / "outbox").glob(f"{AGGREGATOR}~{release}.*.parcel"):
-            # Answers that are added up are deleted meanwhile.
-            if ".answers-" not in path.name:
-                found[str(path)] = sha256(path.read_bytes()).hexdigest()
-    return found
-
-
 @pytest.mark.parametrize(("release", "asked"), [("whole", ASKED), ("grouped", MIXED)])
 def test_a_release(cluster, release, asked):
     """Records have the attributes of all groups; keys, rows and sums are gone when it is published."""
@@ -168,35 +160,11 @@ def test_narrow_wide_and_missing_values(cluster):
 )
 def test_killed_in_a_round(cluster, asked, victim, number):
     """Whoever dies in a round goes on with it: what was answered stays, and what was sent is the same."""
-    daemon = cluster.aggregator if victim == "aggregator" else cluster.owner(victim)
-    owner = "b" if asked is MIXED else "a"
-    for attempt in range(ATTEMPTS):
-        release = f"{asked['layout']}-{victim}-{number}-{attempt}"
-        command = start_release(cluster, release, **asked)
-        answered(cluster, owner, release, number)
-        daemon.kill()
-        before = parcels(cluster, release)
-        with state(cluster, owner) as db:
-            died = Rounds(db).answered(AGGREGATOR, release)
-        document = finished(cluster, command, release, daemon, asked)
-        check_published(cluster, release, document["directory"])
-        after = answered(cluster, owner, release, 4)
-        assert [each.digest for each in after][: len(died)] == [each.digest for each in died]
-        if len(died) == number:
-            assert number == FIRST_COUNTED or before
-            return
-    pytest.fail(f"in {ATTEMPTS} releases nobody died in round {number}")
-
-
-def finished(cluster: LocalCluster, command, release: str, daemon, asked: dict[str, str]) -> dict:
-    """Start a killed daemon again, and return what its release has become."""
-    cluster.restart(daemon)
-    code, document = answer_of(command)
-    if code == 6:
-        # The command's connection died with the aggregator; the release did not.
-        code, document = answer_of(start_release(cluster, release, **asked))
-    assert (code, document.get("state")) == (0, "published"), document
-    return document
+    kill_in_round(
+        cluster, victim, number, asked,
+        lambda release, shown: check_published(cluster, release, shown["directory"]),
+        witness="b" if asked is MIXED else "a",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("victim", OWNERS)

@@ -1,10 +1,11 @@
 """Synthetic releases by separate processes: made, verified, killed in every round, decided by a person."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic, sleep
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -136,31 +137,59 @@ def test_a_release(cluster):
     assert not list((cluster.aggregator.config.parent / "state" / "incoming").glob("whole/*"))
 
 
-# Zeros, both rounds that count, and the closing one; `test_synthetic_across` has those of the other layouts.
-@pytest.mark.parametrize(("victim", "number"), [("a", 1), ("aggregator", 2), ("a", 3), ("aggregator", 4)])
-def test_killed_in_a_round(cluster, victim, number):
-    """Whoever dies in a round goes on with it, and what an owner has answered it never answers otherwise."""
+def kill_in_round(
+    cluster: LocalCluster,
+    victim: str,
+    number: int,
+    asked: Mapping[str, str],
+    check: Callable[[str, dict[str, Any]], object],
+    *,
+    witness: str = "a",
+) -> None:
+    """Kill a process in a round of a release, and check that the release goes on with the same answers.
+
+    Args:
+        victim: An owner, or the aggregator.
+        number: The round, from 1.
+        asked: Options of the release.
+        check: Gets the id of each release and the document about it; raises if it is not as it must be.
+        witness: The owner whose answers show the round.
+    """
     daemon = cluster.aggregator if victim == "aggregator" else cluster.owner(victim)
     for attempt in range(ATTEMPTS):
-        release = f"{victim}-{number}-{attempt}"
-        command = start_release(cluster, release, **ASKED)
-        answered(cluster, "a", release, number)
+        release = f"{asked.get('dataset', '')}-{asked.get('on_mismatch', '')}-{victim}-{number}-{attempt}"
+        release = release.lstrip("-")
+        command = start_release(cluster, release, **asked)
+        answered(cluster, witness, release, number)
         daemon.kill()
-        with state(cluster, "a") as db:
+        with state(cluster, witness) as db:
             died = Rounds(db).answered(AGGREGATOR, release)
         # A command that finds no daemon yet ends with the same exit code as one that has lost its daemon.
         cluster.restart(daemon)
         code, document = answer_of(command)
         if code == 6:
             # The command's connection died with the aggregator; the release did not.
-            code, document = answer_of(start_release(cluster, release, **ASKED))
+            code, document = answer_of(start_release(cluster, release, **asked))
         assert (code, document.get("state")) == (0, "published"), document
-        check_published(cluster, release, document["directory"])
-        after = answered(cluster, "a", release, 4)
+        check(release, document)
+        after = answered(cluster, witness, release, 4)
         assert [each.digest for each in after][: len(died)] == [each.digest for each in died]
         if len(died) == number:
             return
     pytest.fail(f"in {ATTEMPTS} releases nobody died in round {number}")
+
+
+# Zeros, both rounds that count, and the closing one; `test_synthetic_across` has those of the other layouts.
+@pytest.mark.parametrize(("victim", "number"), [("a", 1), ("aggregator", 2), ("a", 3), ("aggregator", 4)])
+def test_killed_in_a_round(cluster, victim, number):
+    """Whoever dies in a round goes on with it, and what an owner has answered it never answers otherwise."""
+    kill_in_round(
+        cluster,
+        victim,
+        number,
+        ASKED,
+        lambda release, shown: check_published(cluster, release, shown["directory"]),
+    )
 
 
 def test_a_person_decides(cluster):

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import subprocess
 import sys
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -150,6 +150,9 @@ async def play(folder: Path, network: Network) -> None:
 
 
 if __name__ == "__main__":
-    with patch("common.trust.tls._KEEPALIVE_MS", KEEPALIVE_MS):
+    sides = ("owner_node.connection.client", "aggregator.api.server_tls")
+    with ExitStack() as stack:
+        for side in sides:
+            stack.enter_context(patch(f"{side}.KEEPALIVE_MS", KEEPALIVE_MS))
         place = Path(sys.argv[1])
         asyncio.run(play(place, Network(place)))

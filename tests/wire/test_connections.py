@@ -40,7 +40,7 @@ async def test_connections_that_say_nothing(
 ) -> None:
     """Above the limit they are closed at once, others after the time of a handshake; then owners connect."""
     monkeypatch.setattr("aggregator.daemon._MOST_CONNECTIONS", 20)
-    monkeypatch.setattr("common.trust.tls.HANDSHAKE_MS", 1500)
+    monkeypatch.setattr("aggregator.api.server_tls.HANDSHAKE_MS", 1500)
     aggregator = await launch()
     waiting = [asyncio.create_task(silent(aggregator.daemon.address)) for _ in range(60)]
     await asyncio.wait(waiting, timeout=20, return_when=asyncio.FIRST_COMPLETED)

@@ -24,7 +24,6 @@ from common.model.fragment import Addendum, FragmentStatement, KeyProof
 from common.model.rounds import NUMBER_BYTES, RoundDocument, SignedAnswer, SignedAnswers, chained, read_round
 from common.release.verification import verify_release
 from common.synthesis import sums
-from common.synthesis.sums import Masks
 from common.trust.signing import Domain, Signer
 from deploy.development_ca import DevelopmentCa
 from owner_node.config import KnownAggregator, OwnerConfig, PolicyConfig
@@ -38,6 +37,7 @@ from owner_node.release.work import ReleaseWork
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.history import History
 from owner_node.synthesis import paillier
+from owner_node.synthesis.masks import Masks, public_key
 from owner_node.synthesis.packing import Packing
 from tests.fakes.small_keys import small_keys
 from tests.fakes.synthetic_owners import paillier_key
@@ -287,7 +287,7 @@ LIES: dict[str, Callable[[Addendum], Addendum]] = {
     ),
     "of the other": _renamed,
     "of other keys for sums": _swapped,
-    "of a key for sums of its own": lambda found: _only(found, "b", sum_key=sums.public_key(bytes(32)).hex()),
+    "of a key for sums of its own": lambda found: _only(found, "b", sum_key=public_key(bytes(32)).hex()),
     "of another certificate": lambda found: _only(found, "b", fingerprint="ab" * 32),
 }
 
@@ -527,7 +527,7 @@ def _doubled_key(document: RoundDocument, attached: bytes) -> tuple[RoundDocumen
 
 def _own_key(document: RoundDocument, attached: bytes) -> tuple[RoundDocument, bytes]:
     own, other, last = document.keys
-    return replace(document, keys=(own, replace(other, key=sums.public_key(bytes(32)).hex()), last)), attached
+    return replace(document, keys=(own, replace(other, key=public_key(bytes(32)).hex()), last)), attached
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from typing import Any
 import grpc
 import pytest
 
+from aggregator.api.ending import abort
 from common.canonical import digest
 from common.errors import ConflictError, InternalError, NotConnectedError, TesseraError
-from common.wire.status import abort
 from common.wire.v1 import owner_pb2 as wire
 from owner_node.connection.client import AggregatorClient, NotTakenError
 from owner_node.connection.worker import PASSING, Worker, WorkOutcome

@@ -24,7 +24,7 @@ from common.trust.credentials import read_identity
 from common.trust.identity import load_certificates
 from common.trust.signing import Domain, verify
 from common.wire.v1 import owner_pb2 as wire
-from owner_node.connection.client import connected_client, probe_aggregator
+from owner_node.connection.command_client import connected_client, probe_aggregator
 from owner_node.connection.download import download
 from owner_node.connection.enrolment import renew
 from owner_node.connection.recall import recall
@@ -320,7 +320,7 @@ async def test_calls_that_never_end(siege: Siege, monkeypatch: pytest.MonkeyPatc
     await hostile.ask(hostile.link(plan))
     await hostile.ask(hostile.mask(plan, 40))
     with monkeypatch.context() as impatient:
-        for name in ("_CALL_SECONDS", "_POLL_SECONDS"):
+        for name in ("CALL_SECONDS", "_POLL_SECONDS"):
             impatient.setattr(f"owner_node.connection.client.{name}", 0.5)
         for call in ("Poll", "Answer", "UploadState", "Upload"):
             reached = asyncio.Queue[None]()

@@ -90,9 +90,9 @@ async def test_a_selection_without_end(siege: Siege) -> None:
 
 async def test_a_download_that_stalls(siege: Siege, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A download in which nothing more comes is given up."""
-    monkeypatch.setattr("owner_node.connection.client._CALL_SECONDS", 0.3)
+    monkeypatch.setattr("owner_node.connection.client.CALL_SECONDS", 0.3)
     await siege.hostile.honest_release("r1")
     siege.hostile.misbehave["Download"] = lambda _request, _context: asyncio.Event().wait()
     with pytest.raises(NotConnectedError):
         await download(siege.config, "r1", tmp_path / "out")
-    monkeypatch.setattr("owner_node.connection.client._CALL_SECONDS", 20.0)
+    monkeypatch.setattr("owner_node.connection.client.CALL_SECONDS", 20.0)

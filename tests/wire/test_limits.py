@@ -12,6 +12,7 @@ import pytest
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
+from aggregator.api.server_tls import RECEIVE_LIMIT, server_credentials, server_options
 from aggregator.drive import messages
 from common.canonical import canonical
 from common.cli import console
@@ -21,7 +22,7 @@ from common.model.plan import LARGEST_PLAN
 from common.model.schema import LARGEST_SCHEMA, Attribute, AttributeType, IdentifierRules, Schema
 from common.settings import TlsSection
 from common.trust.credentials import read_identity
-from common.trust.tls import MESSAGE_LIMIT, RECEIVE_LIMIT, server_credentials, server_options
+from common.trust.tls import MESSAGE_LIMIT
 from common.wire.limits import LONGEST, check_lengths
 from common.wire.software import software_here
 from common.wire.status import from_rpc_error

@@ -17,11 +17,11 @@ from aggregator.store.database import FILE_NAME as AGGREGATOR_DB
 from common.clock import utc_now
 from common.database import SqliteDatabase
 from common.model.rounds import SignedAnswers, SignedKey
-from common.synthesis.sums import Masks
 from owner_node.config import KnownAggregator, OwnerConfig
 from owner_node.ledger.ledger import Ledger
 from owner_node.state.database import FILE_NAME, OwnerDatabase
 from owner_node.state.history import History
+from owner_node.synthesis.masks import Masks
 from tests.wire.test_lost_ledger import halted
 from tests.wire.test_owner_daemon import Heard, ended, heard, running, share_key
 from tests.wire.test_synthetic import begin, spent

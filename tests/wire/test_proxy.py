@@ -12,9 +12,10 @@ import pytest
 from common.clock import utc_now
 from common.errors import NotConnectedError
 from common.trust.credentials import read_identity
+from common.trust.handshake import explain_handshake
 from common.trust.proxy import Proxy, dial
-from common.trust.tls import explain_handshake
-from owner_node.connection.client import explain, probe_aggregator
+from owner_node.connection.client import explain
+from owner_node.connection.command_client import probe_aggregator
 from tests.fakes.connect_proxy import HOST, ConnectProxy
 from tests.wire.test_owner_daemon import Heard, connection, heard, owner, published, running, share_key
 

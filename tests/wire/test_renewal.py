@@ -24,7 +24,8 @@ from aggregator.daemon import AggregatorDaemon
 from common.cli import console
 from common.errors import IdentityError, NotConnectedError, UsageError
 from common.release.verification import verify_release
-from common.trust.enrolment import Bundle, read_request
+from common.trust.bundle import Bundle
+from common.trust.enrolment import read_request
 from common.trust.identity import fingerprint
 from common.wire.status import from_rpc_error
 from common.wire.v1 import control_pb2 as control

@@ -29,7 +29,6 @@ from common.planning.synthetic import design_of
 from common.release.companion_files import companion_files
 from common.release.evidence import Evidence
 from common.release.verification import verify_release
-from common.synthesis.sums import Masks
 from common.trust.signing import Domain, Signer
 from common.wire.v1 import control_pb2 as control
 from common.wire.v1 import owner_pb2 as wire
@@ -43,6 +42,7 @@ from owner_node.state.database import CannotStoreError, OwnerDatabase
 from owner_node.state.rounds import AnsweredRound, Rounds
 from owner_node.state.session import SessionState
 from owner_node.state.sessions import Session, Sessions
+from owner_node.synthesis.masks import Masks
 from tests.description_checks import description_problems
 from tests.needs import missing_descriptions
 from tests.wire.test_owner_daemon import Heard, ended, heard, owner, published, running, share_key

@@ -13,11 +13,12 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding
 
+from aggregator.api.server_tls import RECEIVE_LIMIT
 from aggregator.ca.authority import Authority, key_usage
 from common.errors import ConfigurationError, IdentityError, NotConnectedError, ProtocolError
 from common.trust.enrolment import new_key
+from common.trust.handshake import explain_handshake
 from common.trust.identity import Party, PartyKind
-from common.trust.tls import RECEIVE_LIMIT, explain_handshake
 from common.wire.status import from_rpc_error
 from deploy.development_ca import CLIENT_AUTH, SERVER_AUTH, DevelopmentCa, Issued
 from tests.fakes.tls_endpoints import (

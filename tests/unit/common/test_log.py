@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from common import log
+from common.errors import on_one_line
 
 
 class Terminal(io.StringIO):
@@ -152,11 +153,11 @@ def test_lines_of_an_error_are_joined_into_one():
     """What an error is about, then what was found; nothing else changes."""
     found = "data set 'p' cannot be used: /x.csv\n  column 'age' is missing\n  there are no records"
     assert (
-        log.on_one_line(found)
+        on_one_line(found)
         == "data set 'p' cannot be used: /x.csv: column 'age' is missing; there are no records"
     )
-    assert [log.on_one_line(each) for each in ("", "one line")] == ["", "one line"]
-    assert log.on_one_line("do this\n  do that", "; ") == "do this; do that"
+    assert [on_one_line(each) for each in ("", "one line")] == ["", "one line"]
+    assert on_one_line("do this\n  do that", "; ") == "do this; do that"
 
 
 def _to_journal(path: Path, monkeypatch: pytest.MonkeyPatch, of: Path | None = None) -> list[str]:

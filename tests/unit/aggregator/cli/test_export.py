@@ -1,6 +1,8 @@
 """`aggregator export`: SPSS and Stata have the records of a release with labels, types and missing values."""
 
 import json
+import os
+import subprocess
 from dataclasses import replace
 from datetime import date
 from decimal import Decimal
@@ -15,7 +17,7 @@ from common.analysis.reading import read_release
 from common.cli import console
 from common.model.schema import Attribute, AttributeType
 from common.release.labelled import short_names
-from common.release.table import to_units
+from common.release.values import to_units
 from owner_node.config import DatasetConfig
 from owner_node.loading import load
 from tests.fakes.published import make_release
@@ -75,6 +77,46 @@ def test_a_release_is_written_with_its_labels(tmp_path, capsys, suffix):
     assert [each for each in tmp_path.iterdir() if each.name.startswith(".release")] == []
 
 
+@pytest.mark.needs("haven")
+@pytest.mark.parametrize("suffix", READERS)
+def test_r_reads_an_export(tmp_path, suffix):
+    """The package haven of R finds types, labels, descriptions, dates and missing values."""
+    folder, out = published(tmp_path, *ATTRIBUTES), tmp_path / f"release{suffix}"
+    assert export(folder, out) == 0
+    program = tmp_path / "read.R"
+    program.write_text(
+        f"""library(haven)
+        data <- {"read_dta" if suffix == ".dta" else "read_sav"}({str(out)!r})
+        cat(sapply(data, function(each) class(each)[1]), fill = 1000)
+        cat(attr(data$age, "label"), fill = 1000)
+        cat(names(attr(data$stage, "labels")), sep = "|", fill = 1000)
+        stage <- as.character(as_factor(data$stage))
+        cat(ifelse(is.na(stage), "(missing)", stage), sep = "|", fill = 1e6)
+        cat(as.character(as_factor(data$smoker)), fill = 1e6)
+        cat(as.character(data$first_seen), fill = 1e6)
+        cat(sprintf("%.1f", c(data$age, data$visits, data$salary, data$weight)), fill = 1e6)
+        """,
+        encoding="utf-8",
+    )
+    ran = subprocess.run(
+        ["Rscript", "--vanilla", str(program)],
+        env={**os.environ, "LC_ALL": "C.UTF-8"}, capture_output=True, encoding="utf-8",
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    classes, label, labels, stages, smokers, days, numbers = ran.stdout.splitlines()
+    frame = read_release(folder).table.to_pandas()
+    assert classes.split() == [
+        "numeric", "haven_labelled", "Date", "numeric", "numeric", "numeric", "numeric", "haven_labelled",
+    ]  # fmt: skip
+    assert label.startswith("integer, 0 to 120")
+    assert labels.split("|") == list(STAGE.categories[:3])
+    assert stages.split("|") == frame["stage"].astype(str).tolist()
+    assert smokers.split() == frame["smoker"].astype(str).str.lower().tolist()
+    assert days.split() == [str(each or "NA") for each in frame["first seen"]]
+    values = pd.concat([frame[name].astype(float) for name in ("age", "visits", "salary", "weight")])
+    assert numbers.split() == ["NA" if pd.isna(each) else f"{each:.1f}" for each in values]
+
+
 @pytest.mark.parametrize("suffix", READERS)
 def test_an_owner_reads_what_was_written(tmp_path, suffix):
     """The way in has the same values as the way out."""
@@ -121,6 +163,14 @@ def test_a_file_that_is_there_stays(tmp_path, capsys):
     assert export(folder, tmp_path / "other.dta") == 7
     assert not (tmp_path / "other.dta").exists()
     capsys.readouterr()
+
+
+@pytest.mark.parametrize(("name", "problem"), [("release.csv", "ends with none of"), ("there.sav", "exists")])
+def test_a_file_is_refused_before_the_release_is_read(tmp_path, capsys, name, problem):
+    """Nobody waits for a verification to hear that the file cannot be written."""
+    (tmp_path / "there.sav").touch()
+    assert export(tmp_path / "no release", tmp_path / name) == 2
+    assert problem in capsys.readouterr().out
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path, capsys):

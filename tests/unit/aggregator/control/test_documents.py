@@ -4,7 +4,7 @@ import json
 
 from aggregator.control.documents import document, document_with_plan
 from common.wire.v1.control_pb2 import ReleaseView
-from common.words.guarantee import essentials
+from common.words.essentials import essentials
 from tests.fakes.releases import make_plan
 
 

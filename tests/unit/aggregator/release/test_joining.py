@@ -20,7 +20,8 @@ from aggregator.release.records import fragment_type, joined_type, pack
 from common.arrays import random_order
 from common.errors import IntegrityError
 from common.model.schema import Attribute, AttributeType
-from common.release.table import from_units, release_schema, release_type, to_units
+from common.release.table import release_schema
+from common.release.values import from_units, release_type, to_units
 from common.runs import ArrayRun
 from common.workspace import Workspace
 from tests.fakes.releases import (

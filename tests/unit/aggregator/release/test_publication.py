@@ -20,14 +20,8 @@ from common.canonical import canonical, digest
 from common.errors import IntegrityError, UsageError
 from common.files import check_out
 from common.model.schema import Attribute, AttributeType
-from common.release.table import (
-    describe_field,
-    from_units,
-    release_schema,
-    to_units,
-    write_csv_header,
-    write_csv_records,
-)
+from common.release.table import describe_field, release_schema, write_csv_header, write_csv_records
+from common.release.values import from_units, to_units
 from common.release.verification import verify_release
 from common.wire.decoding import decode
 from tests.fakes.published import NAMES, make_release, publish_table, read_units

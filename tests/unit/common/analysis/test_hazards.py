@@ -9,20 +9,15 @@ from sksurv.nonparametric import kaplan_meier_estimator
 from sksurv.util import Surv
 
 from common.analysis.answers import COLUMNS
+from common.analysis.calibration import linear_fit, logistic_fit
 from common.analysis.estimates import read_formula
-from common.analysis.hazards import (
-    Leaving,
-    cox_fit,
-    kaplan_meier,
-    log_rank,
-    log_survival,
-    plain_cox_fit,
-)
+from common.analysis.hazards import Leaving, cox_fit, kaplan_meier, log_rank, log_survival, plain_cox_fit
 from common.analysis.synthetic import SyntheticEstimates
 from common.errors import UsageError
 from common.model.schema import Attribute, AttributeType
 from common.model.together import joint_of, modelled, to_codes
-from common.synthesis.schedule import Design, synthesise
+from common.synthesis.records import synthesise
+from common.synthesis.schedule import Design
 from tests.unit.common.analysis.test_noisy_counts import counted
 
 N, NEVER = 8000, 0.9999
@@ -54,11 +49,11 @@ TIMES = VALUES["months"].astype(float)
 REGRESSORS = np.column_stack([VALUES["age"] - 65.0, VALUES["sex"]])
 
 
-def released(epsilon: str, seed: int, together=(("months", "died"),)) -> SyntheticEstimates:
+def released(epsilon: str, seed: int, together=(("months", "died"),), values=VALUES) -> SyntheticEstimates:
     """Return the estimates of a release of everybody."""
     attributes = modelled(ATTRIBUTES, together)
     design = Design(attributes, N, Decimal(epsilon), Decimal("0.000001"))
-    counts = counted(design, to_codes(attributes, VALUES), np.random.default_rng(seed))
+    counts = counted(design, to_codes(attributes, values), np.random.default_rng(seed))
     return SyntheticEstimates(counts, synthesise(counts.measured).codes)
 
 
@@ -149,6 +144,48 @@ def test_survival_holds_the_originals(release):
     assert (arms["degrees"], arms["p_value"] > 0.001) == (2, True)
 
 
+def test_interactions_hold_the_originals():
+    """Of attributes that were counted together: coefficients are those of the products of their values."""
+    # Age makes women die, and men live: without relations of three attributes it does neither.
+    draw, slope = np.random.default_rng(7), 0.06 * (2 * VALUES["sex"] - 1)
+    died = (draw.random(N) < 1 / (1 + np.exp(1 + slope * (VALUES["age"] - 65)))).astype(np.int64)
+    of = released("4", 3, (("months", "died"), ("age", "sex")), VALUES | {"died": died})
+    columns = np.column_stack([VALUES["age"], VALUES["sex"], VALUES["age"] * VALUES["sex"]]).astype(float)
+    design, once = np.column_stack([np.ones(N), columns]), np.ones(N)
+    names = ["age", "sex: m (against f)", "age × sex: m (against f)"]
+    for table, truth in (
+        (of.cox("months", "died", "age*sex", confidence=NEVER), plain_cox_fit(columns, TIMES, died == 1)),
+        (of.regress("died", "age*sex", confidence=NEVER), linear_fit(design, died * 1.0, once)[1:]),
+        (
+            of.logistic("died", ["age", "sex", "age:sex"], confidence=NEVER),
+            logistic_fit(design, died, once)[1:],
+        ),
+    ):
+        assert list(table.index) == names
+        assert holds(table, truth)
+        assert table["estimate"].iloc[2] < -5 * table["standard_error"].iloc[2]
+    assert not of.supports("Surv(months, died) ~ age*sex + arm")
+    assert "--together" not in of.supports("died ~ age*sex")
+    with pytest.raises(UsageError, match="'age' and 'arm'") as refused:
+        of.regress("months", ["age:arm"])
+    assert "--together age:arm" in refused.value.hint
+
+
+def test_an_interaction_without_an_effect_and_of_labels():
+    """Every pair of labels has a line against the first ones."""
+    of = released("4", 5, together=(("arm", "sex"), ("months", "died")))
+    table = of.cox("months", "died", "arm*sex", confidence=NEVER)
+    assert list(table.index[3:]) == [
+        f"arm: {label} (against a) × sex: m (against f)" for label in ("b", "c")
+    ]  # fmt: skip
+    b, c, sex = VALUES["arm"] == 1, VALUES["arm"] == 2, VALUES["sex"]
+    assert holds(table, plain_cox_fit(np.column_stack([b, c, sex, b * sex, c * sex]) * 1.0, TIMES, DEAD))
+    groups = of.survival("months", "died", AT, by="arm:sex", confidence=NEVER)
+    assert groups.index.get_level_values(0).unique().tolist()[:2] == ["a, f", "b, f"]
+    first = (VALUES["arm"] == 0) & (sex == 0)
+    assert holds(groups.loc["a, f"], kaplan_meier(TIMES[first], DEAD[first], np.array(AT)))
+
+
 def test_single_attributes_are_sums_of_what_was_counted(release):
     """Means, shares, quantiles and correlations of time and event hold as those of others do."""
     means = release.means(["months", "died", "age"], confidence=NEVER)
@@ -172,7 +209,11 @@ def test_single_attributes_are_sums_of_what_was_counted(release):
         (lambda of: of.crosstab("months", "sex"), "'months' was counted together with another attribute"),
         (lambda of: of.cox("months", "died", ["months"]), "regressors are other attributes"),
         (lambda of: of.cox("months", "died", ["died"]), "other attributes than time and event"),
-        (lambda of: of.cox("months", "died", ["age:sex"]), "relation of three attributes"),
+        (lambda of: of.cox("months", "died", ["age:sex"]), "interaction of 'age' and 'sex'"),
+        (lambda of: of.regress("age", ["sex", "months:died:sex"]), "not an interaction of two"),
+        (lambda of: of.regress("age", ["sex:sex"]), "not an interaction of two"),
+        (lambda of: of.regress("age", ["age:sex"]), "other attributes than the response"),
+        (lambda of: of.means("age:sex"), "only models have"),
         (lambda of: of.cox("months", "sex", ["age"]), "hazard ratios have no true intervals here"),
         (lambda of: of.cox("died", "months", ["age"]), "there is no survival"),
         (lambda of: of.survival("months", "died", by="died"), "together with another attribute|no groups"),
@@ -212,6 +253,7 @@ def test_models_are_asked_for_as_formulas(release):
     assert not release.supports("Surv(months, died) ~ age + sex")
     assert not release.supports("died ~ age + sex")
     assert read_formula(" Surv(months,died) ~ age+sex").event == "died"
+    assert read_formula("a ~ b*c + d").regressors == ("b", "c", "b:c", "d")
     for wrong in ("Surv(months) ~ age", "died", "~ age", "died ~ ", "Surv(a, b, c) ~ age", "a ~ b + "):
         with pytest.raises(UsageError, match="is not a formula"):
             release.supports(wrong)

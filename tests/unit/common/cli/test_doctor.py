@@ -18,8 +18,8 @@ from common.daemon.notify import NotifySection, SmtpSection, WebhookSection
 from common.errors import ConfigurationError, DataError, ExitCode, IdentityError, IntegrityError
 from common.files import read_private
 from common.settings import TlsSection
+from common.trust.handshake import Seen
 from common.trust.identity import Party, PartyKind
-from common.trust.tls import Seen
 from deploy.development_ca import DevelopmentCa
 from tests.other_user import as_user, closed
 

@@ -12,18 +12,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from pydantic import Field, TypeAdapter, ValidationError
 
-from common.daemon.settings import (
-    Date,
-    DialAddress,
-    Duration,
-    Epsilon,
-    ListenAddress,
-    Name,
-    is_loopback,
-    parse_address,
-)
+from common.daemon.settings import Duration, ListenAddress, Name, is_loopback, parse_address
 from common.errors import ConfigurationError, ExitCode
 from common.settings import FilePath, Listed, Section, locate, read, validate, value_text
+from owner_node.config.values import Date, DialAddress, Epsilon
 
 DURATION = TypeAdapter(Duration)
 EPSILON = TypeAdapter(Epsilon)

@@ -12,7 +12,8 @@ from common.model.schema import Attribute, AttributeType, IdentifierRules, Schem
 from common.planning.arguments import ReleaseArguments
 from common.planning.synthetic import design_of
 from common.synthesis.counters import counter_width, width_of
-from common.words.guarantee import essentials, promises
+from common.words.essentials import essentials
+from common.words.guarantee import promises
 from tests.unit.common.planning.test_synthetic_plan import in_groups, made, planned
 
 AGE = Attribute("age", AttributeType.INTEGER, 0, 99)
@@ -42,6 +43,18 @@ def test_a_plan_states_two_tables():
     assert any(
         "the tables of 9 pairs: attributes of persons, these with" in text for text in essentials(plan)
     )
+
+
+def test_a_plan_says_which_numbers_events_can_lack():
+    """A number that is optional in slots is one that can be missing in the released events."""
+    doses = slots_of(replace(AGE, name="dose", keeps_missing=True), 1, 4)
+    plan = planned(described=described(AGE, *EVENTS, *doses))
+    assert Plan.from_bytes(plan.to_bytes()) == plan
+    assert plan.events is not None
+    assert [(each.name, each.keeps_missing) for each in plan.events.columns] == [
+        ("ward", False),
+        ("dose", True),
+    ]
 
 
 def test_pairs_can_be_named():

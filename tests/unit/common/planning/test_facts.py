@@ -17,7 +17,8 @@ from common.planning.arguments import ReleaseArguments, parse_arguments
 from common.planning.facts import NO_FACTS, parse_facts
 from common.planning.planner import make_plan
 from common.planning.synthetic import design_of
-from common.words.guarantee import essentials, promises
+from common.words.essentials import essentials
+from common.words.guarantee import promises
 
 AGE = Attribute("age", AttributeType.INTEGER, 0, 90)
 PAY = Attribute("pay", AttributeType.NUMBER, 0, 99_999, 2)

@@ -20,23 +20,23 @@ from common.model.structural_zeros import ExcludedValues, StructuralZero
 from common.planning.arguments import ReleaseArguments, parse_arguments, parse_audit
 from common.planning.limits import check_limits
 from common.planning.planner import make_plan
-from common.planning.synthetic import (
+from common.planning.synthetic import check_synthetic, design_of
+from common.planning.synthetic_noise import (
     WARNED,
-    check_synthetic,
-    design_of,
     epsilon_against_all,
     epsilon_needed,
     expected_errors,
     noise_share,
-    own_design,
     records_needed,
 )
 from common.synthesis.accounting import Budget, zcdp_rho
 from common.synthesis.counters import traffic
 from common.synthesis.schedule import Design
-from common.words.guarantee import composition, essentials, invariants, promises, trusted, worth_of
-from common.words.synthetic import collusion, expected_noise, questions
+from common.words.essentials import essentials, questions
+from common.words.guarantee import composition, invariants, promises, trusted, worth_of
+from common.words.synthetic import collusion, expected_noise
 from owner_node.config.policy import PolicyConfig
+from owner_node.synthesis.own_table import own_design
 
 
 def schema(n_attributes=4, n_values=50, records=30_000, **changes):
@@ -477,7 +477,7 @@ def test_the_epsilon_that_would_do_is_found_in_few_steps(monkeypatch, n_records,
         tried.append(other.epsilon)
         return noise_share(other)
 
-    monkeypatch.setattr("common.planning.synthetic.noise_share", counted)
+    monkeypatch.setattr("common.planning.synthetic_noise.noise_share", counted)
     assert epsilon_needed(design) == (None if needed is None else Decimal(needed))
     assert len(tried) < 12
 
@@ -638,6 +638,7 @@ def test_attributes_counted_together_are_part_of_the_plan():
     plan, without = with_together("a1:died"), with_together()
     assert Plan.from_bytes(plan.to_bytes()) == plan
     assert plan.to_document()["synthesis"]["together"] == [["a1", "died"]]
+    assert with_together("died:a1").to_document() == plan.to_document()
     assert "together" not in without.to_document()["synthesis"]
     assert plan.digest != without.digest
     assert [each.name for each in plan.released] == ["a0", "a1", "a2", "died"]

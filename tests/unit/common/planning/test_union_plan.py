@@ -16,7 +16,8 @@ from common.model.structural_zeros import ExcludedValues, StructuralZero
 from common.planning.arguments import ReleaseArguments, parse_arguments
 from common.planning.planner import make_plan
 from common.planning.synthetic import design_of
-from common.words.guarantee import essentials, invariants, promises
+from common.words.essentials import essentials
+from common.words.guarantee import invariants, promises
 
 SICK = Attribute("sick", AttributeType.BOOLEAN, 0, 1)
 WARD = Attribute("ward", AttributeType.CATEGORY, 0, 1, categories=("x", "y"))

@@ -11,7 +11,8 @@ from common.errors import IntegrityError
 from common.model.schema import Attribute, AttributeType
 from common.release.counts import COLUMNS, COUNTS_FILE, check_drawn, counts_table, measured_in, pair_errors
 from common.synthesis.schedule import Design, OneWay, Table, run_rounds, split
-from owner_node.synthesis.counts import exact_answer, synthesise_together
+from owner_node.synthesis.counts import exact_answer
+from owner_node.synthesis.own_table import synthesise_together
 from tests.fakes.bits import SeededBits
 
 AGE = Attribute("age", AttributeType.INTEGER, 18, 90)

@@ -13,7 +13,7 @@ from common.planning.arguments import ARGUMENTS
 from common.release.description import DESCRIPTION_FILE, croissant, describe
 from common.release.verification import verify_release
 from common.trust.signing import Domain
-from common.words.guarantee import essentials
+from common.words.essentials import essentials
 from tests.description_checks import description_problems
 from tests.fakes.published import NAMES, make_release
 from tests.fakes.releases import make_plan

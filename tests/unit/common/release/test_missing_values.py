@@ -16,7 +16,7 @@ from common.model.plan import Plan
 from common.model.schema import Attribute, AttributeType
 from common.release.data_files import check_values, read_data
 from common.release.verification import verify_release
-from tests.fakes.masked_releases import plan_of, publish_masked
+from tests.fakes.masked_releases import draws, plan_of, publish_masked
 from tests.fakes.published import make_release
 
 BASE = 10**16
@@ -94,7 +94,7 @@ def test_frames_have_the_types_of_pandas_for_missing_values(made, tmp_path):
     )
 
 
-def test_figures_are_of_present_values_and_estimates_are_refused(made):
+def test_figures_are_of_present_values(made):
     """Report and codebook say how many are missing; no estimate takes the value for missing as a number."""
     release = tessera.read_release(made[0].folder)
     assert release.codebook.loc["weight", "domain"] == "0.0 to 25.0, or missing"
@@ -114,9 +114,35 @@ def test_figures_are_of_present_values_and_estimates_are_refused(made):
     ):
         with pytest.raises(UsageError, match="'weight' has missing values"):
             estimate()
-    age, weight = release.estimates.means(["age", "weight"]).to_dict("records")
-    assert "has missing values" in weight["note"]
-    assert age["low"] < age["high"]
+    lines = release.estimates.means(["age", "weight", "nothing"])
+    low, high = lines.loc["age", ["low", "high"]].to_numpy(dtype=float)
+    assert low < high
+    # Noise made up an eighth of the weights.
+    assert "each of its 252 values was counted" in str(lines.loc["weight", "note"])
+    assert "missing" in str(lines.loc["nothing", "note"])
+
+
+def test_estimates_of_present_values_hold(tmp_path):
+    """Intervals of means and quartiles leave missing values out, say how many, and hold the originals."""
+    draw, visits = np.random.default_rng(6), KEPT[0]
+    columns = {"visits": draw.binomial(40, 0.2, N) - 3, "age": draw.integers(0, 120, N, endpoint=True)}
+    present, at = columns["visits"].copy(), (0.25, 0.5, 0.75)
+    columns["visits"][draw.random(N) < 0.2] = visits.highest
+    present = present[columns["visits"] <= visits.upper]
+    held = []
+    for release in draws(tmp_path, plan_of((visits, AGE), N, "4", rank_noise=["0.03"]), columns, 20):
+        mean, quartiles = release.estimates.means("visits"), release.estimates.quantiles("visits", at)
+        assert "visits" in release.estimates.means().index
+        for lines, true in (
+            (mean, [present.mean()]),
+            (quartiles, np.quantile(present, at, method="inverted_cdf")),
+        ):
+            held += ((lines["low"] <= true) & (np.array(true) <= lines["high"])).tolist()
+            said = re.fullmatch(r"of present values; (\d+\.\d)% are missing", lines["note"].iloc[0])
+            assert said
+            assert float(said[1]) == pytest.approx(20, abs=4)
+        assert (mean["high"] - mean["low"]).item() < 8 * present.std() / present.size**0.5
+    assert np.mean(held) > 0.88
 
 
 def test_a_number_beyond_the_domain_is_no_missing_value(made, tmp_path):

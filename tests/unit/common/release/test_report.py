@@ -16,7 +16,7 @@ from common.release.column_summary import ColumnSummaries
 from common.release.evidence import Evidence
 from common.release.report import LEFT_OUT, render_report
 from common.release.summary import manifest_document
-from common.release.table import from_units, to_units
+from common.release.values import from_units, to_units
 from common.workspace import temporary_workspace
 from tests.browser import browser
 from tests.fakes.published import make_release

@@ -9,11 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from common.cli.release_options import parse_pins
 from common.errors import ConfigurationError, IntegrityError, UsageError
 from common.release.data_files import read_data
 from common.release.page_headers import unpacked_size
 from common.release.table import release_schema
-from common.release.verification import parse_pins, verify_release
+from common.release.verification import verify_release
 from tests.fakes.published import make_release
 from tests.fuzz.memory import bounded_memory
 from tests.fuzz.mutations import N_MUTATIONS

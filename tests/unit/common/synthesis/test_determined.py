@@ -14,7 +14,7 @@ from common.synthesis.determined import with_determined
 from common.synthesis.histogram import GRAIN, Histogram
 from common.synthesis.schedule import Design
 from common.synthesis.swaps import NoisyTable
-from owner_node.synthesis.counts import synthesise_together
+from owner_node.synthesis.own_table import synthesise_together
 from tests.fakes.bits import SeededBits
 
 CAUSE = Attribute("cause", AttributeType.CATEGORY, 0, 3, categories=("none", "heart", "lung", "other"))

@@ -2,18 +2,20 @@
 
 from dataclasses import replace
 from decimal import Decimal
+from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from common.arrays import Int64Array
 from common.errors import IntegrityError
 from common.model.events import EventTable, number_attribute, slots_of
 from common.model.schema import Attribute, AttributeType, MalformedProperty
 from common.release.events import events_table, fold, read_events, unfold
 from common.release.table import write_csv_header, write_csv_records
 from common.synthesis.schedule import Design
-from owner_node.synthesis.counts import synthesise_together
+from owner_node.synthesis.own_table import synthesise_together
 from tests.fakes.bits import SeededBits
 from tests.papers.synthetic_events import simulated
 
@@ -29,6 +31,18 @@ def table_of(attributes=ALL) -> EventTable:
     events = EventTable.of(attributes)
     assert events is not None
     return events
+
+
+def written(path: Path, events: EventTable, columns: dict[str, Int64Array]) -> Path:
+    """Write a file of events as releases have it."""
+    table = events_table(events, columns)
+    if path.suffix == ".parquet":
+        pq.write_table(table, path)
+        return path
+    with path.open("wb") as stream:
+        write_csv_header(stream, table.schema)
+        write_csv_records(stream, table)
+    return path
 
 
 def test_columns_are_those_of_events():
@@ -107,6 +121,43 @@ def test_records_have_as_many_events_as_their_number_says(delta):
             assert np.array_equal(absent, number < attribute.slot)
 
 
+def test_records_can_lack_an_optional_number():
+    """As many events lack the number as were counted, no person has one more event, and files can be read."""
+    draw, n = np.random.default_rng(3), 4000
+    attributes = (AGE, NUMBER, *slots_of(replace(DAYS, name="dose", keeps_missing=True), 1, 3))
+    number = draw.integers(0, 4, n)
+    doses = [np.where((number >= slot) & (draw.random(n) < 0.7), 10 * slot, 51) for slot in (1, 2, 3)]
+    design = Design(attributes, n, Decimal(20), Decimal("0.000001"))
+    columns = [draw.integers(0, 100, n), number, *doses]
+    made = synthesise_together(design, [columns], [SeededBits(1)]).codes
+    events, units = table_of(attributes), {}
+    for attribute, column in zip(attributes, made, strict=True):
+        units[attribute.name] = column
+        if attribute.slot > 0:
+            there = units["events"] >= attribute.slot
+            assert (column[~there] == 51).all()
+            assert (column[there] == 51).mean() == pytest.approx(0.3, abs=0.05)
+    assert [(each.name, each.keeps_missing, each.is_optional) for each in events.columns] == [
+        ("dose", True, False)
+    ]
+    table = unfold(events, units)
+    assert events_table(events, table).column("dose").null_count == (table["dose"] == 51).sum()
+    assert all(np.array_equal(values, units[name]) for name, values in fold(events, table, n).items())
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
+def test_a_file_can_lack_an_optional_number(tmp_path, kind):
+    """What was written is read, and a time between events is still missing in first ones alone."""
+    events = table_of((NUMBER, *slots_of(replace(DAYS, name="dose", keeps_missing=True), 1, 3), *ALL[5:]))
+    units = {"events": np.array([0, 2]), "dose_1": np.array([51, 51]), "dose_2": np.array([51, 7])}
+    units |= {name: np.array([51, 51]) for name in ("dose_3", "days_3")} | {"days_2": np.array([51, 4])}
+    columns = unfold(events, units)
+    path = written(tmp_path / f"events.{kind}", events, columns)
+    assert {name: values.tolist() for name, values in read_events(path, events, units["events"]).items()} == {
+        "record": [2, 2], "event": [1, 2], "dose": [51, 7], "days": [51, 4]
+    }  # fmt: skip
+
+
 def test_the_budget_is_that_of_all_tables_together():
     """Parts of persons and slots sum to at most the budget, and persons have four fifths of the tables'."""
     attributes, _ = simulated(10, 1)
@@ -160,14 +211,7 @@ def test_files_of_events_are_read_as_untrusted_input(tmp_path, suffix, change, f
     columns = unfold(events, units)
     if change is not None:
         change(columns)
-    path = tmp_path / f"events.{suffix}"
-    table = events_table(events, columns)
-    if suffix == "parquet":
-        pq.write_table(table, path)
-    else:
-        with path.open("wb") as stream:
-            write_csv_header(stream, table.schema)
-            write_csv_records(stream, table)
+    path = written(tmp_path / f"events.{suffix}", events, columns)
     if "order" in fault:
         with pytest.raises(IntegrityError, match=fault):
             read_events(path, events, number)

@@ -8,18 +8,19 @@ import pytest
 
 from common.model.presence import presence_attribute, with_absence
 from common.model.schema import Attribute, AttributeType
-from common.synthesis.presence import Present, mean_of, presence_pairs, presence_rules
-from common.synthesis.roles import Shared
-from common.synthesis.schedule import (
-    Design,
+from common.synthesis.presence import presence_pairs, presence_rules
+from common.synthesis.records import (
+    Present,
     SyntheticRelease,
-    check_design,
     excluded,
+    mean_of,
     noisy_tables,
     overlaps,
     synthesise,
 )
+from common.synthesis.schedule import Design, check_design
 from owner_node.linking.places import placed_columns
+from owner_node.synthesis.roles import Shared
 from tests.fakes.synthetic_owners import TERMS, GroupOwner, plain_counting, synthesise_across
 
 AGE = Attribute("age", AttributeType.INTEGER, 0, 60)

@@ -13,8 +13,9 @@ from common.model.schema import Attribute, AttributeType
 from common.synthesis.binning import Binning
 from common.synthesis.histogram import GRAIN, Histogram
 from common.synthesis.keystream import Keystream
+from common.synthesis.records import SyntheticRelease, synthesise
 from common.synthesis.sample import MOST_RECORDS, draw_values, start_bins
-from common.synthesis.schedule import METHOD, Design, SyntheticRelease, n_numbers, run_rounds, synthesise
+from common.synthesis.schedule import METHOD, Design, n_numbers, run_rounds
 from owner_node.synthesis.counts import exact_answer
 from tests.fakes.bits import SeededBits
 from tests.fakes.synthetic_owners import synthetic_release

@@ -23,7 +23,8 @@ from common.synthesis.schedule import (
     run_rounds,
     split,
 )
-from owner_node.synthesis.counts import exact_answer, synthesise_together
+from owner_node.synthesis.counts import exact_answer
+from owner_node.synthesis.own_table import synthesise_together
 from tests.fakes.bits import SeededBits
 
 

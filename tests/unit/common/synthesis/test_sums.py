@@ -10,7 +10,8 @@ import pytest
 from common.arrays import Int64Array
 from common.errors import IntegrityError
 from common.model.rounds import FIRST_COUNTED, KEY_BYTES
-from common.synthesis.sums import LARGEST_SUM, Masks, add_answers, check_sums, public_key
+from common.synthesis.sums import LARGEST_SUM, add_answers, check_sums
+from owner_node.synthesis.masks import Masks, public_key
 
 RELEASE = "flu-2026"
 ROUNDS = tuple(digit * 64 for digit in "0123456789")

@@ -13,7 +13,7 @@ from common.errors import UsageError
 from common.progress import StepStoppedError
 from common.synthesis.binning import Attributes
 from common.synthesis.keystream import Keystream
-from common.synthesis.swaps import NoisyTable, _Couples, _Records, swapped
+from common.synthesis.swaps import Couples, NoisyTable, _Records, swapped
 
 SIZES = (3, 3, 3)
 PAIRS = ((0, 1), (0, 2), (1, 2))
@@ -114,10 +114,10 @@ def records_of(seed: int, n_records: int = 40) -> tuple[_Records, list[NoisyTabl
     return records, tables, sizes
 
 
-def differing(records: _Records, attribute: int) -> _Couples:
+def differing(records: _Records, attribute: int) -> Couples:
     """Return couples that have different values of an attribute."""
     one, other = np.split(records.columns[attribute], 2)
-    return _Couples(*(np.flatnonzero(one != other) + first for first in (0, one.size)))
+    return np.stack([np.flatnonzero(one != other) + first for first in (0, one.size)])
 
 
 @given(st.integers(0, 10**6), st.integers(0, 2))
@@ -148,14 +148,14 @@ def test_as_many_swap_as_lower_the_loss_most(seed, attribute):
         records.step(step % 3, stream)
     couples = differing(records, attribute)
     change = records._change(attribute, couples)
-    couples, change = couples.take(np.flatnonzero(change < 0)), change[change < 0]
+    couples, change = couples.compress(change < 0, axis=1), change[change < 0]
     number = records._best_number(attribute, couples, -int(change.sum()))
     before = loss_of(records.columns, tables, sizes, records._weight)
     records._swap(attribute, couples)
     crossed = loss_of(records.columns, tables, sizes, records._weight) - before - change.sum()
     # The loss is quadratic: of k of K couples, k/K of what each adds, and k (k - 1)/(K (K - 1)) of what any
     # two add to that.
-    k, most = np.arange(couples.size + 1), couples.size
+    k, most = np.arange(change.size + 1), change.size
     mean = k / max(most, 1) * change.sum() + k * (k - 1) / max(most * (most - 1), 1) * crossed
     # Two thirds are left where one couple swaps instead of two: shares are rounded down.
     assert mean[number] <= 0.66 * mean.min()
@@ -184,6 +184,15 @@ def test_swaps_keep_one_way_counts_and_follow_the_seed():
     assert np.array_equal(start, before)
     for found in (one, other):
         assert np.array_equal(np.sort(found), np.sort(before))
+
+
+def test_blocks_of_couples_leave_the_records_as_they_are(monkeypatch):
+    """What is computed at once is a matter of speed: everybody makes the same records."""
+    columns = dependent(1000, 1)
+    tables, start = measured(columns, 1), shuffled(columns, 1)
+    at_once = swapped(start, SIZES, tables, [], Keystream(b"a"))
+    monkeypatch.setattr("common.synthesis.swaps._BLOCK", 7)
+    assert np.array_equal(swapped(start, SIZES, tables, [], Keystream(b"a")), at_once)
 
 
 def test_swaps_end_where_noise_explains_the_tables(monkeypatch):

@@ -23,7 +23,8 @@ from common.model.together import (
 from common.release.counts import bin_texts, check_drawn, counts_table, leaf_texts
 from common.synthesis.binning import binning_of, separated
 from common.synthesis.histogram import GRAIN, first_edges, histogram_of, next_edges, stands_alone
-from common.synthesis.schedule import Design, synthesise
+from common.synthesis.records import synthesise
+from common.synthesis.schedule import Design
 from tests.unit.common.analysis.test_noisy_counts import counted
 
 DAYS = Attribute("days", AttributeType.INTEGER, 0, 1999)

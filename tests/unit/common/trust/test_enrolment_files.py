@@ -10,7 +10,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from common.errors import IdentityError, IntegrityError, ProtocolError
-from common.trust.enrolment import Bundle, make_request, new_key, read_request
+from common.trust.bundle import Bundle
+from common.trust.enrolment import make_request, new_key, read_request
 from common.trust.identity import Party, PartyKind, fingerprint
 from deploy.development_ca import DevelopmentCa
 
@@ -135,5 +136,5 @@ def test_a_bundle_of_another_form(bundle, change):
 @pytest.mark.parametrize("data", [b"", b"[]", b"7", b"[" * 50_000, b"\xff\xfe"])
 def test_what_is_no_bundle(data):
     """Neither garbage nor depth gets further than the first line."""
-    with pytest.raises(ProtocolError, match="no enrolment bundle"):
+    with pytest.raises(ProtocolError, match="not an enrolment bundle"):
         Bundle.from_bytes(data)

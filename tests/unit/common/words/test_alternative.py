@@ -10,14 +10,9 @@ from common.model.products import Product
 from common.model.schema import Attribute, AttributeType, Schema
 from common.planning.arguments import ReleaseArguments
 from common.planning.planner import make_plan
-from common.planning.synthetic import (
-    MOST_ATTRIBUTES,
-    alternative_design,
-    design_of,
-    expected_errors,
-    has_enough_records,
-)
-from common.words.guarantee import essentials
+from common.planning.synthetic import MOST_ATTRIBUTES, design_of
+from common.planning.synthetic_noise import alternative_design, expected_errors, has_enough_records
+from common.words.essentials import essentials
 
 ADVICE = "A synthetic table would fit, where policies allow it"
 

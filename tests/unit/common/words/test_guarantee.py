@@ -11,14 +11,10 @@ from common.canonical import canonical
 from common.model.mechanisms import MECHANISMS
 from common.model.plan import Linking, Plan
 from common.model.schema import Attribute, AttributeType, CategoryOrder, IdentifierRules, MatchPass
-from common.words.guarantee import (
-    composition,
-    essentials,
-    invariants,
-    promise_as_linked,
-    promises,
-)
-from common.words.linking import allowed_findings, compared_as
+from common.words.essentials import essentials
+from common.words.findings import allowed_findings
+from common.words.guarantee import composition, invariants, promise_as_linked, promises
+from common.words.linking import compared_as
 from common.words.masked import SCALES_GIVEN
 from tests.fakes.releases import ATTRIBUTES, make_plan
 
@@ -272,3 +268,13 @@ def test_match_keys_are_in_the_words_of_a_plan():
     assert "match keys" not in " ".join(promises(exact))
     horizontal = replace(make_plan([(["age"], ["a", "b"])]), identifier=rules)
     assert "incompletely or like another person of the owner" in " ".join(promises(horizontal))
+
+
+def test_promises_are_for_persons_with_all_their_events():
+    """Whoever has several records of a person promises something for all of them together, or g times."""
+    plan = make_plan([(["age"], ["a", "b"])])
+    said = "An owner with several events of a person makes this record of all of them."
+    assert said in " ".join(promises(plan))
+    several = " ".join(promises(replace(plan, max_records_per_person=3)))
+    assert "at most 3 records" in several
+    assert said not in several

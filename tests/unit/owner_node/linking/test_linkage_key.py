@@ -13,7 +13,7 @@ from common.errors import ConfigurationError, IdentityError, IntegrityError, Tes
 from common.trust.identity import fingerprint, spoken
 from common.trust.signing import Domain, Signer
 from deploy.development_ca import DevelopmentCa
-from owner_node.linking import linkage_key
+from owner_node.linking import key_exchange, linkage_key
 
 AUTHORITY = DevelopmentCa("tests.example")
 
@@ -35,7 +35,7 @@ def sender(tmp_path: Path) -> tuple[Path, Signer]:
 def receiver(tmp_path: Path) -> tuple[Path, Path, str]:
     """An owner that wants it: its state directory, its recipient file, the fingerprint on the telephone."""
     state_dir, path = tmp_path / "receiver", tmp_path / "recipient.json"
-    document, heard = linkage_key.recipient(state_dir)
+    document, heard = key_exchange.recipient(state_dir)
     path.write_bytes(canonical(document))
     return state_dir, path, heard
 
@@ -45,7 +45,7 @@ def sealed(tmp_path: Path, sender: tuple[Path, Signer], receiver: tuple[Path, Pa
     """An export on its way."""
     _, to, heard = receiver
     path = tmp_path / "export.json"
-    path.write_bytes(canonical(linkage_key.export(*sender, to, heard)))
+    path.write_bytes(canonical(key_exchange.export(*sender, to, heard)))
     return path
 
 
@@ -91,19 +91,19 @@ def test_key_open_to_others(tmp_path: Path) -> None:
 def test_recipient_stays_the_same(receiver: tuple[Path, Path, str]) -> None:
     """Printing the recipient again does not make the export on its way unreadable."""
     state_dir, _, heard = receiver
-    assert linkage_key.recipient(state_dir)[1] == heard
+    assert key_exchange.recipient(state_dir)[1] == heard
     assert stat.S_IMODE((state_dir / "linkage-recipient.key").stat().st_mode) == 0o600
 
 
 def test_exchange(sender: tuple[Path, Signer], receiver: tuple[Path, Path, str], sealed: Path) -> None:
     """The key arrives; importing it again changes nothing; the file does not show it."""
     state_dir, signer = sender
-    done = linkage_key.import_export(receiver[0], sealed, spoken(signer.fingerprint).upper())
+    done = key_exchange.import_export(receiver[0], sealed, spoken(signer.fingerprint).upper())
     assert (done.sender.name, done.changed) == ("a", True)
     key = linkage_key.load(receiver[0])
     assert key == linkage_key.load(state_dir)
     assert base64.b64encode(key.key) not in sealed.read_bytes()
-    assert not linkage_key.import_export(receiver[0], sealed, signer.fingerprint).changed
+    assert not key_exchange.import_export(receiver[0], sealed, signer.fingerprint).changed
 
 
 def test_export_to_another_recipient(
@@ -111,10 +111,10 @@ def test_export_to_another_recipient(
 ) -> None:
     """A recipient file that was exchanged on its way has another fingerprint and gets nothing."""
     _, to, heard = receiver
-    intruder, _ = linkage_key.recipient(tmp_path / "intruder")
+    intruder, _ = key_exchange.recipient(tmp_path / "intruder")
     to.write_bytes(canonical(intruder))
     with pytest.raises(IdentityError, match="fingerprint"):
-        linkage_key.export(*sender, to, heard)
+        key_exchange.export(*sender, to, heard)
 
 
 def test_export_from_another_sender(
@@ -124,10 +124,10 @@ def test_export_from_another_sender(
     state_dir, to, heard = receiver
     linkage_key.new(tmp_path / "intruder")
     exported = tmp_path / "forged.json"
-    forged = linkage_key.export(tmp_path / "intruder", _signer("a", tmp_path), to, heard)
+    forged = key_exchange.export(tmp_path / "intruder", _signer("a", tmp_path), to, heard)
     exported.write_bytes(canonical(forged))
     with pytest.raises(IdentityError, match="fingerprint"):
-        linkage_key.import_export(state_dir, exported, sender[1].fingerprint)
+        key_exchange.import_export(state_dir, exported, sender[1].fingerprint)
     assert not (state_dir / "linkage.key").exists()
 
 
@@ -142,16 +142,16 @@ def test_sealed_key_cannot_be_signed_anew(
     body["signature"] = base64.b64encode(intruder.sign_document(Domain.LINKAGE_EXPORT, body)).decode()
     sealed.write_bytes(canonical(body))
     with pytest.raises(IntegrityError, match="damaged"):
-        linkage_key.import_export(receiver[0], sealed, intruder.fingerprint)
+        key_exchange.import_export(receiver[0], sealed, intruder.fingerprint)
 
 
 def test_wrong_recipient(sender: tuple[Path, Signer], sealed: Path, tmp_path: Path) -> None:
     """An export is useless to whom it was not made for, and says so."""
     with pytest.raises(UsageError, match="no recipient key"):
-        linkage_key.import_export(tmp_path / "other", sealed, sender[1].fingerprint)
-    linkage_key.recipient(tmp_path / "other")
+        key_exchange.import_export(tmp_path / "other", sealed, sender[1].fingerprint)
+    key_exchange.recipient(tmp_path / "other")
     with pytest.raises(IdentityError, match="another recipient"):
-        linkage_key.import_export(tmp_path / "other", sealed, sender[1].fingerprint)
+        key_exchange.import_export(tmp_path / "other", sealed, sender[1].fingerprint)
 
 
 def test_every_changed_byte_is_noticed(
@@ -164,7 +164,7 @@ def test_every_changed_byte_is_noticed(
         changed[position] ^= 1
         sealed.write_bytes(changed)
         with pytest.raises(TesseraError) as caught:
-            linkage_key.import_export(receiver[0], sealed, sender[1].fingerprint)
+            key_exchange.import_export(receiver[0], sealed, sender[1].fingerprint)
         assert isinstance(caught.value, IntegrityError | IdentityError), position
     assert not (receiver[0] / "linkage.key").exists()
 
@@ -188,7 +188,7 @@ def test_foreign_files(receiver: tuple[Path, Path, str], tmp_path: Path, content
     path = tmp_path / "file"
     path.write_bytes(content)
     with pytest.raises((IntegrityError, IdentityError)):
-        linkage_key.import_export(receiver[0], path, "0" * 64)
+        key_exchange.import_export(receiver[0], path, "0" * 64)
 
 
 def test_recipient_of_small_order(sender: tuple[Path, Signer], tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_recipient_of_small_order(sender: tuple[Path, Signer], tmp_path: Path) -
         canonical({"format": "tessera/v1/linkage-recipient", "key": base64.b64encode(bytes(32)).decode()})
     )
     with pytest.raises(IntegrityError):
-        linkage_key.export(*sender, path, fingerprint(X25519PublicKey.from_public_bytes(bytes(32))))
+        key_exchange.export(*sender, path, fingerprint(X25519PublicKey.from_public_bytes(bytes(32))))
 
 
 def test_another_key_in_place(
@@ -210,16 +210,16 @@ def test_another_key_in_place(
     state_dir, (sender_dir, signer) = receiver[0], sender
     mine = linkage_key.new(state_dir)
     with pytest.raises(UsageError, match="another linkage key"):
-        linkage_key.import_export(state_dir, sealed, signer.fingerprint)
+        key_exchange.import_export(state_dir, sealed, signer.fingerprint)
     assert linkage_key.load(state_dir) == mine
-    assert linkage_key.import_export(state_dir, sealed, signer.fingerprint, replace=True).changed
+    assert key_exchange.import_export(state_dir, sealed, signer.fingerprint, replace=True).changed
     assert linkage_key.load(state_dir) == linkage_key.load(sender_dir)
 
 
 def test_half_a_fingerprint(sender: tuple[Path, Signer], receiver: tuple[Path, Path, str]) -> None:
     """The beginning of a fingerprint is not enough: it could be forged by trying."""
     with pytest.raises(UsageError, match="64 hexadecimal digits"):
-        linkage_key.export(*sender, receiver[1], receiver[2][:16])
+        key_exchange.export(*sender, receiver[1], receiver[2][:16])
 
 
 def test_expired_sender(receiver: tuple[Path, Path, str], tmp_path: Path) -> None:
@@ -229,8 +229,8 @@ def test_expired_sender(receiver: tuple[Path, Path, str], tmp_path: Path) -> Non
     signer = Signer(issued.key, [issued.certificate])
     linkage_key.new(tmp_path / "sender")
     path = tmp_path / "export.json"
-    path.write_bytes(canonical(linkage_key.export(tmp_path / "sender", signer, receiver[1], receiver[2])))
-    assert linkage_key.import_export(receiver[0], path, signer.fingerprint).changed
+    path.write_bytes(canonical(key_exchange.export(tmp_path / "sender", signer, receiver[1], receiver[2])))
+    assert key_exchange.import_export(receiver[0], path, signer.fingerprint).changed
 
 
 def test_aggregator_cannot_send(receiver: tuple[Path, Path, str], tmp_path: Path) -> None:
@@ -239,6 +239,6 @@ def test_aggregator_cannot_send(receiver: tuple[Path, Path, str], tmp_path: Path
     signer = Signer(issued.key, [issued.certificate])
     linkage_key.new(tmp_path / "sender")
     path = tmp_path / "export.json"
-    path.write_bytes(canonical(linkage_key.export(tmp_path / "sender", signer, receiver[1], receiver[2])))
-    with pytest.raises(IdentityError, match="no owner"):
-        linkage_key.import_export(receiver[0], path, signer.fingerprint)
+    path.write_bytes(canonical(key_exchange.export(tmp_path / "sender", signer, receiver[1], receiver[2])))
+    with pytest.raises(IdentityError, match="not an owner"):
+        key_exchange.import_export(receiver[0], path, signer.fingerprint)

@@ -15,7 +15,7 @@ from common.model.task import Assignment
 from common.workspace import Workspace
 from owner_node.config import DatasetConfig
 from owner_node.config.engine import EngineKind
-from owner_node.engines.choice import match_bytes
+from owner_node.engines.sizes import match_bytes
 from owner_node.release.masked import MASKED
 from tests.fakes.releases import make_plan
 

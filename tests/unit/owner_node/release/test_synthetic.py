@@ -10,11 +10,11 @@ import pytest
 from common.canonical import digest
 from common.model.schema import Attribute, AttributeType
 from common.synthesis.accounting import Noise
-from common.synthesis.roles import MessageContext
 from common.synthesis.schedule import Design, Question, RoundSums, next_round, question_digest
 from owner_node.masking.arrays import SystemBits
 from owner_node.synthesis.counts import noisy_answer
 from owner_node.synthesis.crossed import stream
+from owner_node.synthesis.roles import MessageContext
 from owner_node.synthesis.shares import noise_share
 
 SEED = bytes(range(32))

@@ -2,11 +2,14 @@
 
 import shutil
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.dialects import registry
@@ -14,10 +17,12 @@ from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 
 from common.cli import console
 from common.errors import SourceUnreachableError
+from common.progress import Progress
 from owner_node import config
 from owner_node.cli import application
 from owner_node.loading import load
-from owner_node.sources import sql
+from owner_node.sources import sql, texts
+from owner_node.sources.findings import Findings
 from owner_node.sources.options import SourceOptions
 from owner_node.sources.query import Query
 from owner_node.sources.sql_values import arrow
@@ -47,7 +52,6 @@ class FileDialect(SQLiteDialect_pysqlite):
 
     def connect(self, *args: Any, **options: Any) -> Any:
         """Hold it as a program that reads does, which a lock refuses."""
-        options.pop("read_only", None)
         connection = super().connect(*args, **options)
         connection.execute("select * from sqlite_schema").fetchall()
         return connection
@@ -55,11 +59,10 @@ class FileDialect(SQLiteDialect_pysqlite):
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder for the configuration, in which the command is run, with drivers for two dialects of files."""
+    """A folder for the configuration, in which the command is run, with a driver for other files."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sql, "CONNECT_SECONDS", 0)
-    for dialect in ("duckdb", "otherfile"):
-        registry.register(dialect, __name__, "FileDialect")
+    registry.register("otherfile", __name__, "FileDialect")
     return tmp_path
 
 
@@ -156,6 +159,31 @@ def other(path: Path, held: ExitStack) -> None:
     path.write_text("Zq7Qz" * 1000)
 
 
+WRITER = """
+import duckdb, sys
+with duckdb.connect(sys.argv[1]) as connection:
+    connection.execute("create table people as select 33 as age")
+    if sys.argv[2:]:
+        print("open", flush=True)
+        sys.stdin.read()
+"""
+
+
+def of_duckdb(path: Path, held: ExitStack) -> None:
+    """A file of DuckDB that no program has open."""
+    subprocess.run([sys.executable, "-c", WRITER, str(path)], check=True)
+
+
+def open_in_duckdb(path: Path, held: ExitStack) -> None:
+    """Another program has it open to write."""
+    command = [sys.executable, "-c", WRITER, str(path), "stay"]
+    process = held.enter_context(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+    assert process.stdin is not None
+    held.callback(process.stdin.close)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"open\n"
+
+
 LOCKED = "check the file that source names and its disk, and which other program writes to it"
 STATES: list[tuple[str, Callable[[Path, ExitStack], None], int, str]] = [
     ("sqlite", plain, 0, ""),
@@ -167,9 +195,10 @@ STATES: list[tuple[str, Callable[[Path, ExitStack], None], int, str]] = [
     ("sqlite", unfinished, 2, "a program ended in the middle of a change"),
     ("sqlite", locked, 6, LOCKED),
     ("sqlite", other, 2, "not a SQLite database"),
-    ("duckdb", plain, 0, ""),
-    ("duckdb", locked, 6, "another program has locked it"),
-    ("duckdb", locked, 6, LOCKED),
+    ("duckdb", of_duckdb, 0, ""),
+    ("duckdb", open_in_duckdb, 6, "another program has locked it"),
+    ("duckdb", open_in_duckdb, 6, LOCKED),
+    ("duckdb", other, 2, "not a DuckDB database"),
     ("otherfile", locked, 6, LOCKED),
 ]
 
@@ -229,3 +258,66 @@ def test_a_database_in_memory_is_no_source(folder, capsys, source):
 def test_a_database_of_a_service_is_no_file():
     """Its name goes to the driver as it is."""
     assert Query("patients", "duckdb:///md:clinic", SourceOptions(query="select 1")).files == ()
+
+
+def test_duckdb_gives_the_values_that_were_stored(folder):
+    """Of every type, as text: numbers exactly, moments on the clock of the session, and what Arrow lacks."""
+    with duckdb.connect(path := folder / "people.duckdb") as connection:
+        connection.execute(
+            "create table people as select unnest([9223372036854775808::hugeint, null]) as big, "
+            "unnest([340282366920938463463374607431768211455::uhugeint, 0]) as most, "
+            "unnest([12345678901234567890123456789012345.678::decimal(38, 3), 0.1]) as exact, "
+            "unnest([0.1::float, 'nan'::float]) as single, unnest([0.1::double, 1e300]) as double, "
+            "unnest([true, false]) as yes, unnest([date '2020-01-31', null]) as day, "
+            "unnest([timestamptz '2020-06-30 23:30:00+00', null]) as moment, "
+            "unnest([timestamp_ns '2020-01-01 10:00:00.123456789', null]) as fine, "
+            "unnest(['x'::enum('x', 'y'), 'y']) as label, unnest(['101'::bit, null]) as bits, "
+            "unnest([18446744073709551615::ubigint, 0]) as wide, "
+            "unnest([uuid '0a000000-0000-0000-0000-00000000000b', null]) as person, "
+            "unnest([time '10:00', null]) as hour, unnest([[1], [2]]) as list"
+        )
+    options = SourceOptions(query="select *, moment::timestamp as clock from people")
+    source = Query("patients", f"duckdb:///{path}?threads=1", options)
+    findings = Findings()
+    reader = source.open(findings, Progress())
+    assert reader is not None
+    (arrays,) = reader.batches(reader.names, findings)
+    reader.close()
+    read = dict(zip(reader.names, arrays, strict=True))
+    unreadable = [name for name, array in read.items() if not texts.is_readable(array.type)]
+    assert unreadable == ["hour", "list"]
+    values = {name: texts.as_text(read[name]).to_pylist() for name in read if name not in unreadable}
+    assert values.pop("moment") == values.pop("clock")
+    assert values == {
+        "big": ["9223372036854775808", None],
+        "most": ["340282366920938463463374607431768211455", "0"],
+        "exact": ["12345678901234567890123456789012345.678", "0.100"],
+        "single": ["0.1", "nan"],
+        "double": ["0.1", "1e+300"],
+        "yes": ["true", "false"],
+        "day": ["2020-01-31", None],
+        "fine": ["2020-01-01 10:00:00.123456789", None],
+        "label": ["x", "y"],
+        "bits": ["101", None],
+        "wide": ["18446744073709551615", "0"],
+        "person": ["0a000000-0000-0000-0000-00000000000b", None],
+    }
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("select nothing from people", "the database does not accept the query: BinderException"),
+        ("select age from nowhere", "the database does not accept the query: CatalogException"),
+        ("select age frm people", "the database does not accept the query: ParserException"),
+        ("select 'Zq7Qz'::integer as age from people", "a value does not fit what the query does with it"),
+    ],
+)
+def test_errors_of_duckdb_name_no_value(folder, capsys, monkeypatch, query, words):
+    """A wrong query and a value that it cannot convert are told apart; the database's words are not shown."""
+    of_duckdb(folder / "people.duckdb", ExitStack())
+    monkeypatch.setattr(sys.modules[__name__], "DATASET", DATASET.replace("select age from people", query))
+    assert check(folder, "duckdb:///people.duckdb") == 2
+    shown = capsys.readouterr().err
+    assert words in shown
+    assert "Zq7Qz" not in shown

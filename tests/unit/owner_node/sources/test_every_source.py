@@ -12,6 +12,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
@@ -89,6 +90,19 @@ def _sqlite(folder: Path, table: Table) -> dict[str, Any]:
     return {"source": f"sqlite:///{path}", "query": "select * from patients"}
 
 
+def _duckdb(folder: Path, table: Table) -> dict[str, Any]:
+    path = folder / "patients.duckdb"
+    path.unlink(missing_ok=True)
+    types = {name: _kind(values).replace("numeric", "numeric(18, 6)") for name, values in table.items()}
+    with duckdb.connect(path) as connection:
+        declared = ", ".join(f"{_quoted(name)} {kind}" for name, kind in types.items())
+        connection.execute(f"create table patients ({declared})")
+        marks = ", ".join("?" * len(table))
+        for record in zip(*table.values(), strict=True):
+            connection.execute(f"insert into patients values ({marks})", list(record))
+    return {"source": f"duckdb:///{path}", "query": "select * from patients"}
+
+
 def _postgres(server: PostgresServer, folder: Path, table: Table) -> dict[str, Any]:
     secret = folder / "password"
     secret.touch(0o600)
@@ -130,7 +144,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
 
 @pytest.fixture(
     params=[
-        "csv", "parquet", "sqlite", pytest.param("postgresql", marks=pytest.mark.needs("postgres")),
+        "csv", "parquet", "sqlite", "duckdb", pytest.param("postgresql", marks=pytest.mark.needs("postgres")),
         "csv in a store", "parquet in a store",
     ]
 )  # fmt: skip
@@ -144,7 +158,8 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
         write = _csv if request.param.startswith("csv") else _parquet
         kept = lambda table: _object(store, write(store.folder / "registry", table), tmp_path)  # noqa: E731
     else:
-        writer = {"csv": _csv, "parquet": _parquet, "sqlite": _sqlite}[request.param]
+        writers = {"csv": _csv, "parquet": _parquet, "sqlite": _sqlite, "duckdb": _duckdb}
+        writer = writers[request.param]
         kept = lambda table: writer(tmp_path, table)  # noqa: E731
 
     def made(table: Table, **settings: Any) -> DatasetConfig:

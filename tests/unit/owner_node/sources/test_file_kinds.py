@@ -84,7 +84,7 @@ KINDS = {
     "avro": (b"Obj\x01\4\x14avro.codec", "an Avro file", "as Parquet"),
     "pickle": (made_by(FRAME.to_pickle), "a Python pickle", "read_pickle"),
     "sqlite": (made_by(_sqlite), "a SQLite database", "sqlite:///"),
-    "duckdb": (made_by(_duckdb), "a DuckDB database", "COPY"),
+    "duckdb": (made_by(_duckdb), "a DuckDB database", "duckdb:///FILE"),
     "access": (b"\0\1\0\0Standard ACE DB\0", "an Access database", "CSV or Parquet"),
     "pdf": (b"%PDF-1.7\n", "a PDF document", "CSV or Parquet"),
     "web page": (b"<html><table><tr><td>age</td></tr></table></html>", "a web page", "as CSV in UTF-8"),

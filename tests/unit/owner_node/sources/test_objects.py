@@ -236,6 +236,10 @@ def test_a_key_may_hold_any_character(store):
         ("s3://bucket/key?endpoint=https://me:hunter2@host", "its endpoint contains credentials"),
         ("s3://bucket/key?endpoint=host:9000", "expected an endpoint such as"),
         ("s3://bucket/key?endpoint=http://minio.example:9000", "its endpoint has no TLS"),
+        ("s3://bucket/key?endpoint=https://hunter2:99999", "expected an endpoint such as"),
+        ("s3://bucket/key?endpoint=https://hunter2:0", "expected an endpoint such as"),
+        ("s3://bucket/key?endpoint=https://hunter2%0A.example", "expected an endpoint such as"),
+        ("s3://bucket/key%1b[31mhunter2", "its key has control characters"),
         ("s3://bucket/key?region=EU hunter2", "expected a region such as"),
         ("s3:///key", 'expected "s3://BUCKET/KEY"'),
         ("abfss://account.dfs.core.windows.net/x", 'expected "abfss://CONTAINER@ACCOUNT'),
@@ -257,6 +261,11 @@ def test_one_place_has_one_name():
         return kind_of(address)("d", address, SourceOptions()).place
 
     assert place("s3://bucket/k/") == place("s3://bucket/k?region=eu-1") == "s3://bucket/k"
+    assert place("S3://bucket/k") == "s3://bucket/k"
+    for written in ("https://Minio.example:443/", "HTTPS://minio.example", "https://minio.example:443"):
+        assert place(f"s3://bucket/k?endpoint={written}") == place(
+            "s3://bucket/k?endpoint=https://minio.example"
+        )
     assert place("s3://bucket/k?endpoint=https://h:1") == "s3://bucket/k?endpoint=https://h:1"
     assert place("s3://bucket/k?endpoint=http://h:1&allow_http=true") == "s3://bucket/k?endpoint=http://h:1"
 
@@ -270,6 +279,10 @@ def test_one_place_has_one_name():
             True,
         ),
         (f"[default]\naws_access_key_id={ACCESS_KEY}\naws_secret_access_key={SECRET_KEY}\n[b]\nc = d", True),
+        (
+            f"aws_access_key_id = {ACCESS_KEY}\naws_secret_access_key = {SECRET_KEY}\nregion = eu-1",
+            True,
+        ),
         (f"aws_access_key_id = {ACCESS_KEY}\naws_secret_access_key =", False),
         (f"aws_access_key_id = {ACCESS_KEY}\n{SECRET_KEY}", False),
         (f"[a]\nb = c\n[d]\naws_secret_access_key = {SECRET_KEY}", False),

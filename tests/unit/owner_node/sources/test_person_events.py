@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from common.errors import ConfigurationError, DataError
+from common.model.schema import Schema
 from owner_node import config
 from owner_node.loading import load, schema_of
 from owner_node.loading.advice import left_out_lines
@@ -141,6 +142,28 @@ def test_another_order_of_events_and_other_persons_change_no_slot(tmp_path):
     assert load(declared(tmp_path, list(reversed(table)))).digest == whole.digest
 
 
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_an_event_can_lack_a_number(tmp_path, kind):
+    """A missing number that is kept is an event as others are, and a date in the same way."""
+    change = ('missing = "drop"', 'missing = "category"')
+    table: list[Row] = [
+        ("p1", date(2020, 1, 3), "A", None),
+        ("p1", date(2020, 1, 1), "B", 2.0),
+        ("p1", date(2020, 1, 1), "B", None),
+        ("p2", date(2020, 1, 1), "A", None),
+    ]
+    dataset = declared(tmp_path, table, change, kind=kind)
+    loaded = load(dataset)
+    assert loaded.columns["events"].tolist() == [3, 1]
+    costs = [loaded.columns[f"cost_{slot}"].tolist() for slot in (1, 2, 3)]
+    assert costs == [[20, 501], [501, 501], [501, 501]]
+    assert loaded.columns["days_2"].tolist() == [0, 101]
+    schema = schema_of(dataset, None, 80)
+    assert schema.by_name["cost_1"].is_optional
+    assert not schema.by_name["days_2"].is_optional
+    assert Schema.from_bytes(schema.to_bytes()) == schema
+
+
 def test_a_person_without_events_is_a_line_without_a_day(tmp_path):
     """Persons with no event are in the release, with no value in any slot."""
     loaded = load(declared(tmp_path, [("p1", None, None, None), ("p2", date(2020, 1, 1), "A", 1.0)]))
@@ -210,7 +233,7 @@ decimals = 1
         (("[dataset.person.columns]", '[dataset.person.columns]\nward = { rule = "last", of = "ward" }'),
          "person.columns.ward: is a column of person.events, too"),
         (('order = "day"\n', ""), "person.order: missing; first, last and person.events need"),
-        (('missing = "drop"', 'missing = "category"'), "attributes.cost.missing"),
+        (("max = 100", 'max = 100\nmissing = "category"'), "does not go with the time between events"),
         (('["A", "B"]', '["A", "(absent)"]'), "is the label of events that there are not"),
         (('type = "integer"\nmin = 0\nmax = 100', 'type = "date"\nmin = 2020-01-01\nmax = 2021-01-01'),
          "the time between events is an integer or number"),

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from common.errors import ConfigurationError
-from owner_node.state.presence import NotificationPipe, notify_daemon
+from owner_node.state.bell import notify_daemon
+from owner_node.state.presence import NotificationPipe
 
 
 async def test_notifications_arrive(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from common.errors import UsageError
+from owner_node.state.bell import notify_daemon, responds
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.presence import (
     ConnectionState,
@@ -21,8 +22,6 @@ from owner_node.state.presence import (
     NotificationPipe,
     daemon_lock,
     is_running,
-    notify_daemon,
-    responds,
 )
 
 _NOTHING = DaemonState(False, None, "", "", ())

@@ -21,7 +21,6 @@ from common.model.rounds import ParcelKind
 from common.model.schema import Attribute, AttributeType
 from common.synthesis import counters
 from common.synthesis.counters import largest_parcel, traffic
-from common.synthesis.roles import Roles
 from common.synthesis.schedule import Design, OneWay, attributes_of, next_round, split
 from owner_node.synthesis import crossed
 from owner_node.synthesis.counts import exact_answer
@@ -41,6 +40,7 @@ from owner_node.synthesis.crossed import (
     work_through,
 )
 from owner_node.synthesis.paillier import PrivateKey
+from owner_node.synthesis.roles import Roles
 from tests.fakes.small_keys import CIPHERTEXT_BYTES, small_keys
 from tests.fakes.synthetic_owners import (
     OPENING,

@@ -1,6 +1,6 @@
 """Who encrypts, who adds, and which tables, where groups of owners hold attributes of the same persons.
 
-Functions of the plan and of the sums of earlier rounds: owners and the aggregator compute them alike.
+Functions of the plan and of the sums of earlier rounds: all owners compute them alike.
 Owners are numbered group by group, in the order of the plan.
 """
 
@@ -14,6 +14,7 @@ import numpy as np
 from common.arrays import Int64Array, UInt8Array
 from common.errors import IntegrityError
 from common.synthesis.binning import Binning
+from common.synthesis.plausible import Counted, counted_rounds, fault_of_counts, one_way_counts
 from common.synthesis.schedule import Design, Question, Table
 
 
@@ -138,3 +139,30 @@ class Roles:
             if isinstance(question, Table)
             and {self.design.home(place) for place in question.pair} == {one, other}
         ]
+
+
+def fault_of_tables(
+    roles: Roles,
+    holder: int,
+    adder: int,
+    shared: Shared,
+    counts: Sequence[Int64Array],
+    sums: Sequence[Int64Array],
+) -> str:
+    """Return what an adder's noise does not explain of its tables with a holder; empty if it explains all.
+
+    Args:
+        shared: Which of the holder's persons adders have.
+        counts: Of their tables, `(n_numbers,)` each.
+        sums: Of the rounds before, `(n_numbers,)` each.
+    """
+    design, n_persons = roles.design, roles.positions(holder, shared, adder).size
+    # One-way counts are those of all persons.
+    rounds = counted_rounds(design, sums) if n_persons == design.n_records else ()
+    one_way = {place: each for counted in rounds for place, each in one_way_counts(counted).items()}
+    tables = roles.tables(*map(design.group_of, (holder, adder)))
+    counted = [
+        Counted(table, of_table, table.noise.variance(1))
+        for table, of_table in zip(tables, counts, strict=True)
+    ]
+    return fault_of_counts(design, counted, n_persons, one_way)
