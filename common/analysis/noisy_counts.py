@@ -213,7 +213,8 @@ class NoisyCounts:
         errors = np.full(counts.size, sqrt(variance * (1 - 1 / counts.size)))
         lines = _lines(pairs, "count", counts.ravel(), errors, reach)
         first = self._design.attributes[self.place_in_table(first)].name
-        return lines if names[0] == first else lines.swaplevel().sort_index(level=0, sort_remaining=False)
+        turned = np.arange(counts.size).reshape(counts.shape).T.ravel()
+        return lines if names[0] == first else lines.swaplevel().iloc[turned]
 
     def proportions(self, first: str, second: str | None = None, confidence: float = 0.95) -> "pd.DataFrame":
         """Return the counts of `table` as shares of all records, in the columns `proportion` and so on."""

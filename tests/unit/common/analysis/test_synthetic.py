@@ -344,3 +344,22 @@ def test_rare_labels_are_one_level_and_not_the_reference(monkeypatch):
     # c has some 1,200 records, b 1,800 and a 3,000.
     monkeypatch.setattr("common.analysis.synthetic._FEWEST", 1500 / deviation)
     assert estimates.regress("score", "ward").index.tolist() == ["ward: b, c (against a)"]
+
+
+def test_a_table_of_two_has_the_same_cells_in_either_order():
+    """Labels and bins keep the order in which they were counted, whichever attribute is named first."""
+    draw = np.random.default_rng(4)
+    labels = ("surgery", "medicine", "icu", "er")
+    attributes = (
+        Attribute("died", AttributeType.BOOLEAN, 0, 1),
+        Attribute("ward", AttributeType.CATEGORY, 0, 3, categories=labels),
+        Attribute("days", AttributeType.INTEGER, 0, 119),
+    )
+    codes = [draw.random(N) < 0.2, draw.choice(4, N, p=[0.5, 0.3, 0.15, 0.05]), draw.integers(0, 120, N)]
+    counts = counted(Design(attributes, N, Decimal(4)), [each.astype(np.int64) for each in codes])
+    of = SyntheticEstimates(counts, synthesise(counts.measured).codes)
+    for first, second in (("ward", "died"), ("days", "died"), ("ward", "days")):
+        table, turned = of.crosstab(first, second), of.crosstab(second, first)
+        assert abs(table["released"] - table["estimate"]).max() < 0.02
+        pd.testing.assert_frame_equal(turned.swaplevel().loc[table.index], table)
+    assert of.crosstab("ward", "died").index.unique(0).tolist() == list(labels)
