@@ -37,7 +37,7 @@ def answer(
     estimates: Float64Array,
     errors: Float64Array,
     reach: float,
-    bounds: tuple[float, float] = (-np.inf, np.inf),
+    bounds: tuple[float, float] | None = None,
 ) -> "pd.DataFrame":
     """Return an answer with symmetrical intervals.
 
@@ -51,10 +51,19 @@ def answer(
     import pandas as pd
 
     low, high = estimates - reach * errors, estimates + reach * errors
-    clipped = (np.clip(each, *bounds) for each in (estimates, low, high))
-    columns = dict(zip(("estimate", "low", "high"), clipped, strict=True))
-    table = pd.DataFrame({"released": released, "standard_error": errors, **columns, "note": ""}, index=index)
-    return table[list(COLUMNS)]
+    columns = (released, estimates, errors, low, high, "")
+    table = pd.DataFrame(dict(zip(COLUMNS, columns, strict=True)), index=index)
+    return bounded(table, *bounds) if bounds else table
+
+
+def bounded(table: "pd.DataFrame", least: float, most: float) -> "pd.DataFrame":
+    """Return an answer whose estimates and intervals are within bounds.
+
+    An estimate outside of them is moved to the nearest one with its interval, which would else have no width.
+    """
+    moved = table["estimate"].clip(least, most) - table["estimate"]
+    sides = ("estimate", "low", "high")
+    return table.assign(**{side: (table[side] + moved).clip(least, most) for side in sides})
 
 
 def refused(name: str, reason: str) -> "pd.DataFrame":
@@ -91,9 +100,7 @@ def with_dates(table: "pd.DataFrame", of_dates: Sequence[bool]) -> "pd.DataFrame
 def within(table: "pd.DataFrame", attribute: Attribute) -> "pd.DataFrame":
     """Return an answer whose estimates and intervals are within the domain of an attribute."""
     unit = 1.0 if attribute.is_categorical else float(attribute.unit)
-    sides = ["estimate", "low", "high"]
-    table[sides] = table[sides].clip(attribute.lower * unit, attribute.upper * unit)
-    return table
+    return bounded(table, attribute.lower * unit, attribute.upper * unit)
 
 
 def with_missing(table: "pd.DataFrame", share: float) -> "pd.DataFrame":
@@ -135,7 +142,7 @@ def names_of(names: object) -> list[str]:
     Raises:
         UsageError: If one is not text, is named twice, or is an interaction.
     """
-    texts = _different(names)
+    texts = different(names)
     if crossed := [name for name in texts if ":" in name or "*" in name]:
         raise UsageError(
             f"{crossed[0]!r} is an interaction, which only models have",
@@ -151,7 +158,7 @@ def regressors_of(on: object) -> list[str]:
         UsageError: If one is not text, is named twice, or is not an interaction of two attributes.
     """
     found: list[str] = []
-    for name in _different(on):
+    for name in different(on):
         parts = [part.strip() for part in re.split("[:*]", name)]
         if len(parts) > 2 or not all(parts) or len(set(parts)) < len(parts):
             raise UsageError(
@@ -167,7 +174,8 @@ def parts_of_regressors(names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(part for name in names for part in name.split(":")))
 
 
-def _different(names: object) -> list[str]:
+def different(names: object) -> list[str]:
+    """Return one name, or several, as a list; raises UsageError if one is not text, or is named twice."""
     found = list(names) if isinstance(names, Iterable) and not isinstance(names, str) else [names]
     texts = [name for name in found if isinstance(name, str)]
     if wrong := [name for name in found if not isinstance(name, str)]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from common.analysis.answers import (
     check_confidence,
+    different,
     event_code,
     is_date,
     is_numeric,
@@ -126,6 +127,9 @@ class Estimates(ABC):
     def _quantiles(self, name: str, at: Float64Array, asked: Interval) -> "pd.DataFrame": ...
 
     @abstractmethod
+    def _cells(self, first: str, second: str, asked: Interval) -> "pd.DataFrame": ...
+
+    @abstractmethod
     def _linear(self, response: str, on: Sequence[str], asked: Interval) -> "pd.DataFrame": ...
 
     @abstractmethod
@@ -231,11 +235,13 @@ class Estimates(ABC):
         code = event_code(self.attribute(response), event)
         return self._logistic(response, code, regressors, asked)
 
-    @abstractmethod
     def crosstab(
         self, first: str, second: str, *, confidence: float = 0.95, population: bool = False
     ) -> "pd.DataFrame":
         """Return the share of the records in every cell of two attributes' labels, or bins."""
+        asked = Interval(confidence, population)
+        different([first, second])
+        return self._cells(first, second, asked)
 
     def survival(
         self,

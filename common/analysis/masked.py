@@ -33,11 +33,11 @@ _UNCORRECTED = (
 )
 
 _LEAST_SHARE = 0.03
-"""Smallest share of the records in a level of a logistic regression. Intervals of rarer marital states of
-Adult held the original log odds in half of the releases."""
+"""Smallest share of the records with a level or the event of a logistic regression, or a label of a table.
+Intervals of rarer ones missed the originals too often."""
 
 _MOST_NOISE = 0.05
-"""Records that positive noise of counts makes up, as a share. With 0.15, two thirds of intervals held."""
+"""Most records that positive noise of counts makes up, as a share."""
 
 
 class MaskedEstimates(Estimates):
@@ -162,14 +162,10 @@ class MaskedEstimates(Estimates):
             )
         return masked_models.correlations(terms, asked.confidence, 1 + asked.population)
 
-    def crosstab(
-        self, first: str, second: str, *, confidence: float = 0.95, population: bool = False
-    ) -> "pd.DataFrame":
-        """Return the share of the records that have each pair of labels (see `Estimates`)."""
+    def _cells(self, first: str, second: str, asked: Interval) -> "pd.DataFrame":
         import pandas as pd
 
-        asked = Interval(confidence, population)
-        for name in names_of([first, second]):
+        for name in (first, second):
             if not self.attribute(name).is_categorical:
                 raise UsageError(
                     f"a table of masked records is one of labels, and {name!r} is a number",
@@ -191,10 +187,20 @@ class MaskedEstimates(Estimates):
         terms, reasons = dict[str, masked_models.Term](), dict[str, str]()
         for code, label in enumerate(self.attribute(name).labels):
             try:
-                terms[label] = self._term(name, [code])
+                terms[label] = self._frequent(name, code, self._term(name, [code]))
             except UsageError as problem:
                 reasons[label] = str(problem)
         return terms, reasons
+
+    def _frequent(self, name: str, code: int, indicator: masked_models.Term) -> masked_models.Term:
+        """Return the indicator of a label; raises UsageError if too few records have it, or lack it."""
+        if min(indicator.mean, 1 - indicator.mean) < _LEAST_SHARE:
+            raise UsageError(
+                f"category {self.attribute(name).labels[code]!r} of attribute {name!r} cannot be corrected: "
+                f"less than {_LEAST_SHARE:.0%} of the records have it, or lack it",
+                _UNCORRECTED,
+            )
+        return indicator
 
     def _linear(self, response: str, on: Sequence[str], asked: Interval) -> "pd.DataFrame":
         terms = self._regressors(on)
@@ -202,7 +208,7 @@ class MaskedEstimates(Estimates):
 
     def _logistic(self, response: str, code: int, on: Sequence[str], asked: Interval) -> "pd.DataFrame":
         as_released = not self.attribute(response).categories and code == 1
-        happened = self._term(response, () if as_released else [code])
+        happened = self._frequent(response, code, self._term(response, () if as_released else [code]))
         terms = self._regressors(on, _LEAST_SHARE)
         return masked_models.logistic(happened, terms, asked.confidence, 1 + asked.population)
 

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from common.analysis.answers import with_open
+from common.analysis.answers import bounded, with_open
 from common.analysis.attenuation import Drawn
 from common.analysis.calibration import Targets, calibrated, logistic_fit, sampling_variances
 from common.analysis.originals import random_of
@@ -143,14 +143,13 @@ def cells(
 
     released, draws, sampling = [], [], []
     for a, b in product(first, second):
-        released.append((a.released * b.released).mean() + a.mean * b.mean)
+        released.append(((a.released > 0) & (b.released > 0)).mean())
         draws.append(covariances(a, b) + a.drawn.means * b.drawn.means)
         influence = a.scores * b.scores + a.mean * b.released + b.mean * a.released
         sampling.append(influence.var() / len(influence))
     index = pd.MultiIndex.from_product([[term.name for term in each] for each in (first, second)])
     table = _table(index, np.array(released), np.stack(draws), samples * np.array(sampling), confidence)
-    sides = ["estimate", "low", "high"]
-    return table.assign(**{side: table[side].clip(0, 1) for side in sides})
+    return bounded(table, 0, 1)
 
 
 def correlations(terms: Sequence[Term], confidence: float, samples: int = 1) -> "pd.DataFrame":

@@ -425,13 +425,13 @@ class NoisyCounts:
         counted = None if place is None else self._design.attributes[place]
         return None if place is None or not isinstance(counted, Joint) else (place, counted)
 
-    def place_in_table(self, name: str) -> int:
+    def place_in_table(self, name: object) -> int:
         """Return the number of an attribute that tables of pairs have.
 
         Raises:
             UsageError: If they have it with another one, or not at all.
         """
-        if name in self._joint:
+        if isinstance(name, str) and name in self._joint:
             return self._joint[name]
         counted = self._design.attributes[self.place(name)]
         if counted.name != name:

@@ -168,12 +168,8 @@ class SyntheticEstimates(Estimates):
 
     # --- two attributes ---------------------------------------------------------------------------------
 
-    def crosstab(
-        self, first: str, second: str, *, confidence: float = 0.95, population: bool = False
-    ) -> "pd.DataFrame":
-        """Return the share of the records in every cell of two attributes' bins (see `Estimates`)."""
-        asked = Interval(confidence, population)
-        found, n_records = self._counts.table(first, second, confidence), self._design.n_records
+    def _cells(self, first: str, second: str, asked: Interval) -> "pd.DataFrame":
+        found, n_records = self._counts.table(first, second, asked.confidence), self._design.n_records
         shares = found["count"].to_numpy() / n_records
         places = sorted(self._counts.place_in_table(name) for name in (first, second))
         sizes = [self._measured.binnings[place].n_bins for place in places]
@@ -183,7 +179,7 @@ class SyntheticEstimates(Estimates):
             released = released.reshape(sizes).T.ravel()
         sampling = np.clip(shares * (1 - shares), 0, None) / n_records if asked.population else 0.0
         errors = np.sqrt((found["standard_error"].to_numpy() / n_records) ** 2 + sampling)
-        return answer(found.index, released, shares, errors, self._counts.reach(confidence), (0, 1))
+        return answer(found.index, released, shares, errors, self._counts.reach(asked.confidence), (0, 1))
 
     def correlations(
         self, names: str | Sequence[str] = (), *, confidence: float = 0.95, population: bool = False

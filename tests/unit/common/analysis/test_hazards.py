@@ -207,6 +207,9 @@ def test_single_attributes_are_sums_of_what_was_counted(release):
     ("ask", "said"),
     [
         (lambda of: of.crosstab("months", "sex"), "'months' was counted together with another attribute"),
+        (lambda of: of.crosstab("sex", "sex"), "named twice"),
+        (lambda of: of.crosstab("sex", ["arm"]), "not the name of an attribute"),
+        (lambda of: of.survival("months", "died", by=["sex"]), "not the name of an attribute"),
         (lambda of: of.cox("months", "died", ["months"]), "regressors are other attributes"),
         (lambda of: of.cox("months", "died", ["died"]), "other attributes than time and event"),
         (lambda of: of.cox("months", "died", ["age:sex"]), "interaction of 'age' and 'sex'"),

@@ -10,6 +10,8 @@ import pandas as pd
 import pytest
 
 import tessera
+from common.analysis.answers import answer
+from common.analysis.masked_models import Term, cells
 from common.errors import IntegrityError, UsageError
 from common.model.schema import Attribute, AttributeType
 from common.release.verification import verify_release
@@ -278,6 +280,45 @@ def test_cells_of_masked_labels_hold_the_originals(tmp_path):
     assert ((cells["low"] <= truth) & (truth <= cells["high"])).all()
     assert abs(cells["estimate"] - truth).max() < abs(cells["released"] - truth).max() / 2
     assert (cells["high"] - cells["low"]).max() < 0.1
+
+
+def test_what_too_few_records_have_is_refused(tmp_path):
+    """Cells of a rare label and odds of a rare event have a reason; what is frequent has its interval."""
+    rng = np.random.default_rng(6)
+    attributes = (
+        Attribute("group", AttributeType.CATEGORY, 0, 2, categories=("a", "b", "c")),
+        Attribute("ill", AttributeType.BOOLEAN, 0, 1),
+        Attribute("marital", AttributeType.CATEGORY, 0, 2, categories=("single", "married", "widowed")),
+    )
+    columns = {
+        "group": rng.integers(0, 3, 8000),
+        "ill": (rng.random(8000) < 0.02).astype(np.int64),
+        "marital": rng.choice(3, 8000, p=[0.012, 0.6, 0.388]),
+    }
+    plan = plan_of(attributes, 8000, "4", rank_noise=["0.001"])
+    of = tessera.read_release(publish_masked(tmp_path, plan, columns).folder).estimates
+    table = of.crosstab("marital", "group")
+    assert table.index[table["note"] != ""].unique(0).tolist() == ["single"]
+    assert "less than 3% of the records have it" in table["note"].iloc[0]
+    kept = table[table["note"] == ""]
+    assert (kept["released"] >= 0).all()
+    assert (kept["low"] < kept["high"]).all()
+    for event in (True, False):
+        with pytest.raises(UsageError, match=r"of attribute 'ill' cannot be corrected: less than 3%"):
+            of.logistic("ill", "group", event)
+    with pytest.raises(UsageError, match="less than 3%"):
+        of.logistic("marital", "group", "single")
+
+
+def test_no_interval_is_clipped_to_a_point():
+    """An estimate outside of the bounds has the width of its noise; released shares are counts of records."""
+    index = pd.Index(["below", "within", "above"])
+    made = answer(index, np.zeros(3), np.array([-0.2, 0.5, 1.3]), np.full(3, 0.05), 2, (0, 1))
+    sides = made[["estimate", "low", "high"]].to_numpy()
+    assert np.allclose(sides, [[0, 0, 0.1], [0.5, 0.4, 0.6], [1, 0.9, 1]])
+    one, other = (np.arange(1000) % 7 == place for place in (1, 2))
+    a, b = (Term.as_released("", name, each * 1.0) for name, each in (("a", one), ("b", other)))
+    assert cells([a], [b], 0.95)["released"].tolist() == [0.0]
 
 
 def test_few_records_and_much_noise_are_said(tmp_path):
