@@ -154,10 +154,12 @@ def names_of(names: object) -> list[str]:
 def regressors_of(on: object) -> list[str]:
     """Return the regressors of a model: "age*sex" stands for "age", "sex" and their interaction "age:sex".
 
+    "sex:age" is the same interaction, and is there once.
+
     Raises:
         UsageError: If one is not text, is named twice, or is not an interaction of two attributes.
     """
-    found: list[str] = []
+    found: dict[frozenset[str], str] = {}
     for name in different(on):
         parts = [part.strip() for part in re.split("[:*]", name)]
         if len(parts) > 2 or not all(parts) or len(set(parts)) < len(parts):
@@ -165,8 +167,9 @@ def regressors_of(on: object) -> list[str]:
                 f"{name!r} is not an interaction of two attributes",
                 'for example on=["age", "sex", "age:sex"]',
             )
-        found += [*parts, ":".join(parts)] if "*" in name else [":".join(parts)]
-    return list(dict.fromkeys(found))
+        for each in (*([part] for part in parts), parts) if "*" in name else (parts,):
+            found.setdefault(frozenset(each), ":".join(each))
+    return list(found.values())
 
 
 def parts_of_regressors(names: Iterable[str]) -> list[str]:

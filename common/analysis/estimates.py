@@ -57,6 +57,8 @@ class Formula:
     """Attributes, and interactions such as "age:sex"."""
 
 
+_OTHER_SYNTAX = re.compile(r"[~^]|\w\(|^[(-]|\s-\s|^\.$")
+"""What formulas of other software have. Names of attributes can contain hyphens, points and parentheses."""
 _SURVIVAL = re.compile(r"Surv\(\s*([^(),]+?)\s*,\s*([^(),]+?)\s*\)")
 
 
@@ -69,11 +71,12 @@ def read_formula(text: str) -> Formula:
     response, tilde, regressors = (part.strip() for part in text.partition("~"))
     survival = _SURVIVAL.fullmatch(response)
     names = [part.strip() for part in regressors.split("+")]
-    if not (tilde and response and all(names)) or (response.startswith("Surv(") and not survival):
-        raise UsageError(
-            f"{text!r} is not a formula", 'for example "ill ~ age + ward", or "Surv(months, died) ~ age"'
-        )
     both = (survival[1], survival[2]) if survival else (response, "")
+    if not (tilde and response and all(names)) or any(map(_OTHER_SYNTAX.search, (*both, *names))):
+        raise UsageError(
+            f"{text!r} is not a formula of names, +, : and *",
+            'for example "ill ~ age + ward", "ill ~ age*ward", or "Surv(months, died) ~ age"',
+        )
     return Formula(*both, tuple(regressors_of(names)))
 
 
@@ -287,13 +290,13 @@ class Estimates(ABC):
         raise self._refusal("hazard ratios have", time, event, parts_of_regressors(regressors_of(on)))
 
     def _refusal(self, what: str, time: str, event: str, others: Sequence[str]) -> UsageError:
-        for name in (time, event, *others):
+        for name in parts_of_regressors([time, event, *others]):
             self.attribute(name)
         hint = (
             "regress the event with logistic; or ask for a synthetic release that counts both together: "
             f"--together {time}:{event}"
         )
-        reason = "masking moves times and events apart"
+        reason = "rank noise moves times and events to different records"
         if others:
             reason = f"time, event and another attribute are a relation of three, which {self.of_three}"
         return UsageError(f"{what} no true intervals here: {reason}", hint)
@@ -310,8 +313,10 @@ class Estimates(ABC):
         """Return the regressors, whose attributes are all different from the response."""
         regressors = regressors_of(on)
         attributes = parts_of_regressors(regressors)
-        if not regressors or response in attributes:
-            raise UsageError("regressors are other attributes than the response", "name one or more: on=...")
+        if not regressors:
+            raise UsageError("no regressor is named", "name one or more: on=...")
+        if response in attributes:
+            raise UsageError("regressors are other attributes than the response", "name others: on=...")
         for name in (response, *attributes):
             self.attribute(name)
         for name in regressors:
@@ -320,19 +325,19 @@ class Estimates(ABC):
         return regressors
 
     def supports(self, formula: str) -> str:
-        """Return why a model has no true intervals; empty if it has them.
+        """Return why a model has no true intervals, and what would do; empty if it has them.
 
         Args:
             formula: Such as "ill ~ age + ward", or "Surv(months, died) ~ age + ward".
         """
-        model = read_formula(formula)
-        response, on = model.response, model.regressors
         try:
+            model = read_formula(formula)
+            response, on = model.response, model.regressors
             if model.event:
                 self.cox(response, model.event, on)
                 return ""
             ask = self.logistic if self.attribute(response).is_categorical else self.regress
             ask(response, on)
         except UsageError as problem:
-            return str(problem)
+            return f"{problem}; {problem.hint}"
         return ""

@@ -290,6 +290,8 @@ class NoisyCounts:
             if (self._places[one], self._places[other]) in self._design.pairs and not hidden:
                 lines[one, other] = self._correlation(one, other)
         if not lines:
+            for pair in combinations(kept, 2):
+                self.check_apart(*pair)
             raise UsageError(
                 "no pair of these attributes was counted, or noise hides how much their values differ",
                 f"counted pairs: {', '.join(f'{one} and {other}' for one, other in self.pairs) or 'none'}",
@@ -425,6 +427,14 @@ class NoisyCounts:
         counted = None if place is None else self._design.attributes[place]
         return None if place is None or not isinstance(counted, Joint) else (place, counted)
 
+    def check_apart(self, first: str, second: str) -> None:
+        """Raises UsageError if two attributes were counted as one, so that no table has both."""
+        if (place := self._places.get(first)) is not None and place == self._places.get(second):
+            raise UsageError(
+                f"{first!r} and {second!r} were counted as one",
+                f"`release.counts.table({self._design.attributes[place].name!r})` has their counts",
+            )
+
     def place_in_table(self, name: object) -> int:
         """Return the number of an attribute that tables of pairs have.
 
@@ -436,7 +446,8 @@ class NoisyCounts:
         counted = self._design.attributes[self.place(name)]
         if counted.name != name:
             raise UsageError(
-                f"{name!r} was counted together with another attribute", f"ask for {counted.name!r}"
+                f"{name!r} was counted together with another attribute",
+                f"ask for both, as {counted.name!r}; or for a release that counts {name!r} by itself",
             )
         return self._places[name]
 

@@ -169,6 +169,7 @@ class SyntheticEstimates(Estimates):
     # --- two attributes ---------------------------------------------------------------------------------
 
     def _cells(self, first: str, second: str, asked: Interval) -> "pd.DataFrame":
+        self._counts.check_apart(first, second)
         found, n_records = self._counts.table(first, second, asked.confidence), self._design.n_records
         shares = found["count"].to_numpy() / n_records
         places = sorted(self._counts.place_in_table(name) for name in (first, second))

@@ -208,6 +208,9 @@ def test_single_attributes_are_sums_of_what_was_counted(release):
     [
         (lambda of: of.crosstab("months", "sex"), "'months' was counted together with another attribute"),
         (lambda of: of.crosstab("sex", "sex"), "named twice"),
+        (lambda of: of.crosstab("died", "months"), "'died' and 'months' were counted as one"),
+        (lambda of: of.correlations(["months", "died"]), "'months' and 'died' were counted as one"),
+        (lambda of: of.regress("age", []), "no regressor is named"),
         (lambda of: of.crosstab("sex", ["arm"]), "not the name of an attribute"),
         (lambda of: of.survival("months", "died", by=["sex"]), "not the name of an attribute"),
         (lambda of: of.cox("months", "died", ["months"]), "regressors are other attributes"),
@@ -248,7 +251,12 @@ def test_without_both_together_it_says_what_would_do():
         with pytest.raises(UsageError) as refused:
             ask()
         assert "--together months:died" in refused.value.hint
-    assert "time, event and another" in apart.supports("Surv(months, died) ~ age + sex")
+    said = apart.supports("Surv(months, died) ~ age + sex")
+    assert "time, event and another" in said
+    assert "--together months:died" in said
+    for by in ("age:sex", "sex"):
+        with pytest.raises(UsageError, match="survival by groups has no true intervals"):
+            released("3", 2, together=(("age", "sex"),)).survival("months", "died", by=by)
 
 
 def test_models_are_asked_for_as_formulas(release):
@@ -257,6 +265,14 @@ def test_models_are_asked_for_as_formulas(release):
     assert not release.supports("died ~ age + sex")
     assert read_formula(" Surv(months,died) ~ age+sex").event == "died"
     assert read_formula("a ~ b*c + d").regressors == ("b", "c", "b:c", "d")
-    for wrong in ("Surv(months) ~ age", "died", "~ age", "died ~ ", "Surv(a, b, c) ~ age", "a ~ b + "):
-        with pytest.raises(UsageError, match="is not a formula"):
-            release.supports(wrong)
+    assert read_formula("a ~ c:b + b:c + b*c").regressors == ("c:b", "b", "c")
+    assert read_formula("hours-per-week ~ v1.2 + Age (years)").regressors == ("v1.2", "Age (years)")
+    for wrong in (
+        "Surv(months) ~ age", "died", "~ age", "died ~ ", "Surv(a, b, c) ~ age", "a ~ b + ", "a ~ age - sex",
+        "a ~ I(age^2)", "a ~ (age + sex)", "a ~ C(ward)", "a ~ .", "surv(months,died) ~ age", "a ~ age ~ sex",
+        "a ~ age^2", "a ~ -1 + age",
+    ):  # fmt: skip
+        with pytest.raises(UsageError, match=r"is not a formula of names, \+, : and \*"):
+            read_formula(wrong)
+        assert "is not a formula" in release.supports(wrong)
+    assert "attributes: age" in release.supports("died ~ height")

@@ -175,7 +175,7 @@ def test_what_cannot_be_corrected_is_refused(study, tmp_path):
         "no attribute 'income'": lambda: study.estimates.correlations(["age", "income"]),
         "named twice": lambda: study.estimates.regress("cost", ["age", "age"]),
         "other attributes than the response": lambda: study.estimates.logistic("smoker", "smoker"),
-        "regressors are other attributes": lambda: study.estimates.regress("cost", []),
+        "no regressor is named": lambda: study.estimates.regress("cost", []),
         "no pair": lambda: study.estimates.correlations("age"),
         "'age' is neither boolean nor category": lambda: study.estimates.logistic("age", "cost"),
         "'ward' needs an event": lambda: study.estimates.logistic("ward", "age"),
@@ -184,7 +184,7 @@ def test_what_cannot_be_corrected_is_refused(study, tmp_path):
             "cost", ["age", "age:smoker"]
         ),
         "hazard ratios have no true": lambda: study.estimates.cox("age", "smoker", "cost"),
-        "survival has no true": lambda: study.estimates.survival("age", "smoker"),
+        "survival has no true intervals here: rank noise moves": lambda: study.estimates.survival("age", "smoker"),
         "an attribute is named twice": lambda: study.estimates.crosstab("ward", "ward"),
         "'age' is a number": lambda: study.estimates.crosstab("smoker", "age"),
     }
