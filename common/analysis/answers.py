@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 COLUMNS = ("released", "estimate", "standard_error", "low", "high", "note")
+_LEAST_SHOWN = 0.001
+"""Smallest share of missing values that a note has in digits."""
 _EPOCH = date(1970, 1, 1)
 
 
@@ -105,7 +107,8 @@ def within(table: "pd.DataFrame", attribute: Attribute) -> "pd.DataFrame":
 
 def with_missing(table: "pd.DataFrame", share: float) -> "pd.DataFrame":
     """Return an answer about the values that are present, whose lines say which share is missing."""
-    return table.assign(note=f"of present values; {share:.1%} are missing") if share else table
+    shown = f"{share:.1%}" if share >= _LEAST_SHOWN else f"less than {_LEAST_SHOWN:.1%}"
+    return table.assign(note=f"of present values; {shown} are missing") if share else table
 
 
 def with_open(table: "pd.DataFrame") -> "pd.DataFrame":

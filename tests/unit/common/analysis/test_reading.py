@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import tessera
-from common.analysis.answers import answer
+from common.analysis.answers import answer, with_missing
 from common.analysis.masked_models import Term, cells
 from common.errors import IntegrityError, UsageError
 from common.model.schema import Attribute, AttributeType
@@ -319,6 +319,15 @@ def test_no_interval_is_clipped_to_a_point():
     one, other = (np.arange(1000) % 7 == place for place in (1, 2))
     a, b = (Term.as_released("", name, each * 1.0) for name, each in (("a", one), ("b", other)))
     assert cells([a], [b], 0.95)["released"].tolist() == [0.0]
+
+
+def test_few_missing_values_are_not_said_to_be_none():
+    """A note never says that 0.0% are missing where some are."""
+    table = answer(pd.Index(["age"]), np.ones(1), np.ones(1), np.ones(1), 2)
+    notes = {share: with_missing(table, share)["note"].iloc[0] for share in (0.0, 1e-5, 0.17)}
+    assert list(notes.values()) == [
+        "", "of present values; less than 0.1% are missing", "of present values; 17.0% are missing",
+    ]  # fmt: skip
 
 
 def test_few_records_and_much_noise_are_said(tmp_path):
