@@ -14,12 +14,12 @@ References:
     Kish 1965, Survey Sampling (effective sample size).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from common.arrays import Float64Array, Int64Array
+from common.arrays import BoolArray, Float64Array, Int64Array
 from common.errors import UsageError
 
 _RIDGE = 0.02
@@ -30,6 +30,9 @@ _MOST_TILTED = 2.0
 """By which power of e a record's weight changes at most by noise: a few records would be the whole table."""
 _LEAST_LEFT = 0.25
 """Least size of a simple sample that is as precise as the weights, (Σw)²/Σw², as a share of the records."""
+_MOST_OF_LEVEL = 20
+"""Most records of a level that this share is of. Where fewer than five stand for a level, their values have no
+spread left, and neither has its interval."""
 WIDER = 1.2
 """How much wider intervals of models are than their noise: bins, weights and relations of three leave errors
 that no draw shows. With it, nine in ten intervals of a cohort and of Adult held (`tests.papers`)."""
@@ -47,6 +50,8 @@ class Targets:
     """Means that they are to have, `(n_moments,)`."""
     drawn: Float64Array
     """The same with noise once more, `(n_draws, n_moments)`."""
+    levels: Sequence[BoolArray] = ()
+    """Records of each level that an estimate compares with others, `(n_records,)`."""
 
 
 Statistic = Callable[[Float64Array], Float64Array]
@@ -80,7 +85,7 @@ def _weights(targets: Targets, part: float) -> Iterator[Float64Array]:
     """Yield the weights, of mean 1, for the moments, and for them with a part of the noise once more.
 
     Raises:
-        UsageError: If few records have nearly all of the weight.
+        UsageError: If few records have nearly all of the weight, or that of a level.
     """
     means, deviations = targets.products.mean(axis=0), targets.products.std(axis=0)
     kept = deviations > 0
@@ -88,7 +93,7 @@ def _weights(targets: Targets, part: float) -> Iterator[Float64Array]:
     wanted = (targets.moments - means)[kept] / deviations[kept]
     moved = (targets.drawn - targets.moments)[:, kept] / deviations[kept]
     weights, curvature = _solve(scaled, wanted, _RIDGE * moved.var(axis=0))
-    if weights.sum() ** 2 / (weights**2).sum() < _LEAST_LEFT * weights.size:
+    if _is_of_few(weights) or any(_is_of_few(weights[each], _MOST_OF_LEVEL) for each in targets.levels):
         raise UsageError(
             "the relations that are known of these attributes are those of few of the released records",
             "leave out an attribute that another one determines, or rare labels",
@@ -98,6 +103,11 @@ def _weights(targets: Targets, part: float) -> Iterator[Float64Array]:
     for theta in np.linalg.lstsq(curvature, part * moved.T)[0].T:
         tilted = weights * np.exp(np.clip(scaled @ theta, -_MOST_TILTED, _MOST_TILTED))
         yield tilted * (len(tilted) / tilted.sum())
+
+
+def _is_of_few(weights: Float64Array, most: float = np.inf) -> bool:
+    least = _LEAST_LEFT * min(weights.size, most)
+    return bool(weights.sum() ** 2 < least * (weights**2).sum())
 
 
 def _solve(

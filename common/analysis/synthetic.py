@@ -509,7 +509,12 @@ class SyntheticEstimates(Estimates):
             products.append(one.centred * other.centred)
             moments.append(restored[0])
             drawn.append(np.array(restored[1:]))
-        return Targets(np.stack(products, axis=1), np.array(moments), np.stack(drawn, axis=1))
+        levels = []
+        indicators = [column for column in columns if _has_few_values(column) and not column.factors]
+        for attribute in dict.fromkeys(column.attribute for column in indicators):
+            own = [column.centred > 0 for column in indicators if column.attribute == attribute]
+            levels += [*own, ~np.logical_or.reduce(own)]
+        return Targets(np.stack(products, axis=1), np.array(moments), np.stack(drawn, axis=1), levels)
 
     def _bin_means(self, column: _Column) -> Float64Array:
         """Return the mean of a column in each bin of its attribute, `(n_bins,)`."""

@@ -363,3 +363,19 @@ def test_a_table_of_two_has_the_same_cells_in_either_order():
         assert abs(table["released"] - table["estimate"]).max() < 0.02
         pd.testing.assert_frame_equal(turned.swaplevel().loc[table.index], table)
     assert of.crosstab("ward", "died").index.unique(0).tolist() == list(labels)
+
+
+def test_a_level_that_few_records_stand_for_is_refused():
+    """Weights that leave one of a hundred records of a level would give an interval without a width."""
+    draw = np.random.default_rng(2)
+    attributes = (ATTRIBUTES[1], ATTRIBUTES[2])
+    for rare in (0, 2):
+        ward = np.where(np.arange(N) < 100, rare, draw.choice([each for each in range(3) if each != rare], N))
+        released = np.clip(np.rint(draw.normal(150, 40, N)), 0, 400).astype(np.int64)
+        released[:100] = np.where(np.arange(100) < 1, 390, 50)
+        score = np.where(np.arange(N) < 100, 390, released)
+        counts = counted(Design(attributes, N, Decimal(4), Decimal("0.000001")), [score, ward])
+        assert SyntheticEstimates(counts, [score, ward]).regress("score", "ward")["standard_error"].all()
+        with pytest.raises(UsageError, match="few of the released records") as caught:
+            SyntheticEstimates(counts, [released, ward]).regress("score", "ward")
+        assert "rare labels" in (caught.value.hint or "")
