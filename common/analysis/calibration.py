@@ -31,8 +31,8 @@ _MOST_TILTED = 2.0
 _LEAST_LEFT = 0.25
 """Least size of a simple sample that is as precise as the weights, (Σw)²/Σw², as a share of the records."""
 _MOST_OF_LEVEL = 20
-"""Most records of a level that this share is of. Where fewer than five stand for a level, their values have no
-spread left, and neither has its interval."""
+"""Most records of a level that this share is of. Where fewer than five stand for a level, their values hardly
+vary, and its interval has hardly any width."""
 WIDER = 1.2
 """How much wider intervals of models are than their noise: bins, weights and relations of three leave errors
 that no draw shows. With it, nine in ten intervals of a cohort and of Adult held (`tests.papers`)."""

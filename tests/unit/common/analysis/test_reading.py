@@ -184,7 +184,9 @@ def test_what_cannot_be_corrected_is_refused(study, tmp_path):
             "cost", ["age", "age:smoker"]
         ),
         "hazard ratios have no true": lambda: study.estimates.cox("age", "smoker", "cost"),
-        "survival has no true intervals here: rank noise moves": lambda: study.estimates.survival("age", "smoker"),
+        "survival has no true intervals here: rank noise moves": lambda: study.estimates.survival(
+            "age", "smoker"
+        ),
         "an attribute is named twice": lambda: study.estimates.crosstab("ward", "ward"),
         "'age' is a number": lambda: study.estimates.crosstab("smoker", "age"),
     }
