@@ -58,7 +58,7 @@ class Formula:
 
 
 _OTHER_SYNTAX = re.compile(r"[~^]|\w\(|^[(-]|\s-\s|^\.$")
-"""What formulas of other software have. Names of attributes can contain hyphens, points and parentheses."""
+"""Parts of formulas of other software. Names of attributes can contain hyphens, points and parentheses."""
 _SURVIVAL = re.compile(r"Surv\(\s*([^(),]+?)\s*,\s*([^(),]+?)\s*\)")
 
 

@@ -509,11 +509,11 @@ class SyntheticEstimates(Estimates):
             products.append(one.centred * other.centred)
             moments.append(restored[0])
             drawn.append(np.array(restored[1:]))
-        levels = []
+        levels: list[BoolArray] = []
         indicators = [column for column in columns if _has_few_values(column) and not column.factors]
         for attribute in dict.fromkeys(column.attribute for column in indicators):
-            own = [column.centred > 0 for column in indicators if column.attribute == attribute]
-            levels += [*own, ~np.logical_or.reduce(own)]
+            named = [column.centred > 0 for column in indicators if column.attribute == attribute]
+            levels += [*named, ~np.logical_or.reduce(named)]
         return Targets(np.stack(products, axis=1), np.array(moments), np.stack(drawn, axis=1), levels)
 
     def _bin_means(self, column: _Column) -> Float64Array:
