@@ -114,12 +114,11 @@ def test_figures_are_of_present_values(made):
     ):
         with pytest.raises(UsageError, match="'weight' has missing values"):
             estimate()
-    lines = release.estimates.means(["age", "weight", "nothing"])
-    low, high = lines.loc["age", ["low", "high"]].to_numpy(dtype=float)
-    assert low < high
+    age, weight, nothing = release.estimates.means(["age", "weight", "nothing"]).to_dict("records")
+    assert age["low"] < age["high"]
     # Noise made up an eighth of the weights.
-    assert "each of its 252 values was counted" in str(lines.loc["weight", "note"])
-    assert "missing" in str(lines.loc["nothing", "note"])
+    assert "each of its 252 values was counted" in weight["note"]
+    assert "missing" in nothing["note"]
 
 
 def test_estimates_of_present_values_hold(tmp_path):
