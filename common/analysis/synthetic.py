@@ -72,8 +72,8 @@ _LEAST_CAPPED, _MOST_CAPPED = 0.005, 0.05
 """Shares of the records at either end of a regressor of hazards that have the value before them."""
 _MOST_SPANS = 8
 """Most spans of time in which regressors of those with an event, and of those without, are known."""
-_FEWEST = 4
-"""Deviations of a table's noise; a level of fewer records is left out."""
+_FEWEST = 8
+"""Deviations of a table's noise; a level of fewer records is combined with the next rarest."""
 
 
 @dataclass(frozen=True, slots=True)

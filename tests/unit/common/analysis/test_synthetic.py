@@ -379,3 +379,13 @@ def test_a_level_that_few_records_stand_for_is_refused():
         with pytest.raises(UsageError, match="few of the released records") as caught:
             SyntheticEstimates(counts, [released, ward]).regress("score", "ward")
         assert "rare labels" in (caught.value.hint or "")
+
+
+def test_a_level_of_six_deviations_is_combined():
+    """So few records seldom have the values that noisy tables ask for."""
+    draw = np.random.default_rng(6)
+    design = Design(ATTRIBUTES[1:3], N, Decimal(4), Decimal("0.000001"))
+    n_rare = round(6 * design.pair_variance**0.5)
+    codes = [CODES[1], np.where(np.arange(N) < n_rare, 2, draw.choice(2, N, p=[0.6, 0.4]))]
+    of = SyntheticEstimates(counted(design, codes), codes)
+    assert of.regress("score", "ward").index.tolist() == ["ward: b, c (against a)"]
