@@ -19,6 +19,8 @@ _FORM = re.compile(
 )
 SECRET = re.compile(r"passw|pwd|secret|token|credential|odbc_connect", re.IGNORECASE)
 """Recognises options that are secrets."""
+_WAYS = frozenset({"access_mode", "read_only"})
+"""Options of DuckDB that would override that a file is opened read-only."""
 SQLITE, POSTGRESQL, DUCKDB = "sqlite", "postgresql", "duckdb"
 
 
@@ -65,6 +67,8 @@ class Database(Source):
         self.database = parts["database"] or ""
         if self.dialect == DUCKDB and (not self.database or self.database.startswith(":memory:")):
             raise ValueError('expected the path of its file, such as "duckdb:///patients.duckdb"')
+        if self.dialect == DUCKDB and (ways := _WAYS.intersection(map(str.lower, url_options))):
+            raise ValueError(f"leave out the option {min(ways)}: the file is always opened read-only")
 
     @property
     def shown(self) -> str:

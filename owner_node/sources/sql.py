@@ -56,6 +56,8 @@ _ALONE = "state_of_tessera"
 # Without SQLSTATE of a connection that is not made, these are recognised by their English text.
 _LOCKED = ("lock",)
 _FULL = ("too many clients", "too many connections", "remaining connection slots", "Too many open files")
+_SEVERAL = ("one statement at a time", "multiple commands into a prepared statement")
+"""Texts of `DuckDb` and SQLite's driver, and of PostgreSQL, about a query of several statements."""
 # The connection counts as broken 60 s after the last sign of the other side.
 _KEEPALIVES = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
 
@@ -78,6 +80,12 @@ class DuckDb(DefaultDialect):
 
     def create_connect_args(self, url: sa.URL) -> Any:  # noqa: D102
         return [url.database], {"read_only": True, "config": dict(url.query)}
+
+    def do_execute(self, cursor: Any, statement: str, parameters: Any, context: Any = None) -> None:
+        """Execute one statement: a file that is opened read-only does not keep others from being written."""
+        if len(cursor.extract_statements(statement)) != 1:
+            raise self.loaded_dbapi.ProgrammingError(_SEVERAL[0])
+        cursor.execute(statement, parameters)
 
     def do_rollback(self, dbapi_connection: Any) -> None:
         """Do nothing: no transaction was begun."""
@@ -107,7 +115,9 @@ class SqlReader(Reader):
         """Get the names of all columns; return whether the database accepts the query."""
 
         def described() -> tuple[tuple[str, str], ...]:
-            statement = sa.select(sa.text("*")).select_from(self._query).where(sa.text("1 = 0"))
+            # PostgreSQL accepts several statements at once, unless they have parameters.
+            never = sa.literal(1) == sa.literal(0)
+            statement = sa.select(sa.text("*")).select_from(self._query).where(never)
             with self._connection.execute(statement) as result:
                 return tuple((str(column[0]), str(column[1])) for column in result.cursor.description or ())
 
@@ -534,6 +544,8 @@ def explain(error: Any, database: Database, limit: timedelta) -> Fault | SourceU
             return Fault(stopped, "make it faster, or raise query_timeout")
         hint = "make it faster, or raise statement_timeout of the role, the database or the URL in source"
         return Fault(f"{stopped}, by the database's own statement_timeout", hint)
+    if any(sign in str(original) for sign in _SEVERAL):
+        return Fault("the query is more than one statement", "name one SELECT that changes nothing")
     advice = _advice(database)
     for states, fault in _FAULTS.items():
         if state in states:

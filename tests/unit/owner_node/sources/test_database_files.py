@@ -255,6 +255,34 @@ def test_a_database_in_memory_is_no_source(folder, capsys, source):
     assert "expected the path of its file" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("option", ["access_mode=READ_WRITE", "ACCESS_MODE=AUTOMATIC", "read_only=false"])
+def test_a_duckdb_file_is_never_opened_to_be_written(folder, capsys, option):
+    """An option of the address would override it."""
+    of_duckdb(folder / "people.duckdb", ExitStack())
+    assert check(folder, f"duckdb:///people.duckdb?threads=1&{option}") == 2
+    assert f"leave out the option {option.partition('=')[0].lower()}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "copy (select 1) to 'hacked.csv'",
+        "attach 'hacked.duckdb' as hacked; create table hacked.hacked (i int)",
+        "create table hacked (i int)",
+    ],
+)
+def test_several_statements_for_duckdb_do_not_run(folder, capsys, monkeypatch, change):
+    """One that the configuration takes for a text could write other files than the one that is read."""
+    of_duckdb(path := folder / "people.duckdb", ExitStack())
+    query = rf"select 33 as age, E'\\'') x; {change}; select * from (select 33 as age, 'b' --'"
+    monkeypatch.setattr(sys.modules[__name__], "DATASET", DATASET.replace("select age from people", query))
+    before = path.read_bytes()
+    assert check(folder, "duckdb:///people.duckdb") == 2
+    assert "more than one statement" in capsys.readouterr().err
+    assert not list(folder.glob("hacked*"))
+    assert path.read_bytes() == before
+
+
 def test_a_database_of_a_service_is_no_file():
     """Its name goes to the driver as it is."""
     assert Query("patients", "duckdb:///md:clinic", SourceOptions(query="select 1")).files == ()

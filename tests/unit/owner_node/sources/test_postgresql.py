@@ -16,6 +16,7 @@ from deploy.local_setup import HOST
 from owner_node.config import DatasetConfig
 from owner_node.loading import count_records, load
 from owner_node.sources.findings import Findings
+from owner_node.sources.options import one_select
 from owner_node.sources.sql import BATCH_RECORDS
 from tests.postgres_server import ADMIN, PASSWORD, PostgresServer
 from tests.unit.owner_node.sources.conftest import AGE, SEEN, SEX, SMOKER
@@ -247,6 +248,22 @@ def test_a_statement_that_is_no_query_does_not_run(ask, query):
     """What reading the configuration would have refused does no harm at the database either."""
     assert "does not accept the query" in failure(ask(query, AGE)).message
     assert load(ask("select age from people", AGE)).n_records == 40_000
+
+
+@pytest.mark.parametrize("option", ["", "?autocommit=1", "?options=-c%20default_transaction_read_only%3Doff"])
+def test_several_statements_do_not_run(ask, option):
+    """One that the configuration takes for a text could end the transaction, and change what it likes."""
+    query = r"select 1 as age, E'\'') x; commit; drop table people; select * from (select 1 as age, 'b' --'"
+    assert one_select(query) == query
+    asked = ask(query, AGE)
+    assert "more than one statement" in failure(replace(asked, source=asked.source + option)).message
+    assert load(ask("select age from people", AGE)).n_records == 40_000
+
+
+def test_a_query_cannot_begin_to_write(ask):
+    """A transaction that has read stays read-only, also if the query asks otherwise."""
+    query = "select set_config('transaction_read_only', 'off', false)::text as sex"
+    assert "25001" in failure(ask(query, SEX)).message
 
 
 @pytest.mark.parametrize(

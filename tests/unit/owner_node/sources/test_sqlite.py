@@ -103,13 +103,20 @@ def test_the_file_is_only_read(ask):
         ("select age from peopel", "SQLITE_ERROR), at 'peopel'"),
         ("select aeg from people", "at 'aeg'"),
         ("delete from people", "at 'delete'"),
-        ("select 1 as age) as x; delete from people; --", "failed on the query"),
+        ("select 1 as age) as x; delete from people; --", "more than one statement"),
+        ("select 1 as age); delete from people; select * from (select 1 as age", "more than one statement"),
     ],
 )
 def test_what_it_does_not_take_is_explained(ask, query, problem):
     """A word of the configured query is named where SQLite points at it, and nothing is changed."""
     assert problem in told(ask(query, AGE))
     assert load(ask("select age from people", AGE)).n_records == 1
+
+
+def test_no_option_lets_the_file_be_written(ask):
+    """A path is taken literally: what looks like SQLite's options is part of the file's name."""
+    settings = ask("select age from people", AGE)
+    assert "there is no such file" in told(replace(settings, source=f"{settings.source}?mode=rw"))
 
 
 def test_a_query_has_only_so_much_time(ask):
