@@ -23,6 +23,7 @@ from common.cli import console
 from common.cli.release_options import takes_release_arguments
 from common.errors import ExitCode, NotConnectedError, UsageError
 from common.model.plan import Plan
+from common.model.together import MOST_BLOCKS
 from common.planning.limits import differing_counts
 from common.planning.names import join_names
 from common.wire.v1.control_pb2 import ConfirmRequest, ReleaseRequest
@@ -45,8 +46,9 @@ Model = Annotated[
         "--for",
         metavar="MODEL",
         help='Release the attributes of "ill ~ age + ward" alone: fewer tables have less noise. Time and '
-        'event of "Surv(months, died) ~ age", and both of "age*ward", are counted together. The plan says '
-        "how wide the intervals of its coefficients will be.",
+        'event of "Surv(months, died) ~ age", and both of "age*ward", are counted together: with one partner '
+        f"each, and one of both has at most {MOST_BLOCKS} values. The plan says how wide the intervals of "
+        "its coefficients will be.",
         show_default=False,
     ),
 ]

@@ -132,7 +132,8 @@ def attributes_together(
     if fault := fault_of_together(pairs, attributes, group_of, named):
         raise UsageError(
             fault,
-            "name two attributes of one owner, of which one has few values: --together months:died",
+            "an attribute is counted together with one other of its owner, and one of both has at most "
+            f'{MOST_BLOCKS} values: --together months:died, or an interaction in --for "ill ~ age*sex"',
         )
     places = {each.name: place for place, each in enumerate(attributes)}
     return tuple(sorted(map(tuple, pairs), key=lambda pair: places[pair[0]]))

@@ -671,6 +671,15 @@ def test_what_cannot_be_counted_together(together, pairs, said):
         with_together(*together, pairs=pairs)
 
 
+@pytest.mark.parametrize("together", [("a1:died", "a2:died"), ("a1:a2",)])
+def test_a_hint_about_together_helps_with_a_model(together):
+    """`--for` forbids `--together`, so the hint says what a model may have."""
+    with pytest.raises(UsageError) as refused:
+        with_together(*together)
+    assert "one other of its owner, and one of both has at most 16 values" in refused.value.hint
+    assert "--for" in refused.value.hint
+
+
 def test_attributes_of_absent_persons_are_not_counted_together():
     """Presence would be a value of one of both."""
     described = {
