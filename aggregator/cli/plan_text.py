@@ -35,9 +35,9 @@ def show_plan(plan: Plan, *, details: bool, model: str = "") -> None:
         from common.analysis.forecast import ASSUMED
 
         lines = [
-            (each.regressor, f"{each.width:.2g}", f"{each.times_sampling:.2g}")
+            (_regressor(each), f"{each.width:.2g}", f"{each.times_sampling:.2g}")
             if each.is_answered
-            else (each.regressor, "no interval: not counted together", "")
+            else (_regressor(each), "no interval: not counted together", "")
             for each in found
         ]
         console.print_line()
@@ -56,11 +56,18 @@ def _forecasts(plan: Plan, model: str) -> "tuple[Forecast, ...]":
     return forecasts(design_of(plan), read_formula(model))
 
 
-def forecast_document(plan: Plan, model: str) -> list[dict[str, str | None]]:
+def _regressor(forecast: "Forecast") -> str:
+    if not forecast.at_means:
+        return forecast.regressor
+    return f"{forecast.regressor} (at the mean of {', '.join(forecast.at_means)}; answers are at 0)"
+
+
+def forecast_document(plan: Plan, model: str) -> list[dict[str, str | list[str] | None]]:
     """Return the same for `--json`; null where a coefficient has no interval."""
     return [
         {
             "regressor": each.regressor,
+            "at_means": list(each.at_means),
             "width": f"{each.width:.3g}" if each.is_answered else None,
             "times_sampling": f"{each.times_sampling:.3g}" if each.is_answered else None,
         }

@@ -33,7 +33,7 @@ _EVENT = 0.25
 ASSUMED = (
     "It is a forecast for independent attributes, numbers spread evenly, labels of equal frequency, and an "
     "event that a quarter of the records have. Related attributes and rare labels have wider intervals. "
-    "Numbers are in standard deviations, and at their mean where an interaction has them."
+    "Numbers are in standard deviations."
 )
 """The assumptions of a forecast, in words."""
 
@@ -43,6 +43,8 @@ class Forecast:
     """The interval to expect of one regressor's coefficient; of a factor, of each label against another."""
 
     regressor: str
+    at_means: tuple[str, ...]
+    """Numbers that it has an interaction with, taken at their means; in the model's answer they are 0."""
     width: float
     """Length of the 95 % interval about the records. Numbers are in standard deviations, also regressors; all
     other responses are in log odds or log hazards."""
@@ -64,21 +66,22 @@ def forecasts(design: Design, model: Formula) -> tuple[Forecast, ...]:
     reach = normal if design.delta else max(normal, -log(1 - _CONFIDENCE) / sqrt(2))
     of_design = [part for each in design.attributes for part in parts_of(each)]
     n_labels = {each.name: each.n_values if each.is_categorical else 1 for each in of_design}
+    numbers = {each.name for each in of_design if not each.is_categorical}
     crossed = [each.split(":") for each in model.regressors if ":" in each]
     found = []
     for regressor in model.regressors:
         own = _Counted.of(design, regressor.split(":"))
+        others = {name for pair in crossed if regressor in pair for name in pair} - {regressor}
+        at_means = tuple(sorted(others & numbers))
         places = sorted(each.place for each in (own, response) if each)
         if own is None or response is None or tuple(places) not in design.pair_variances:
-            found.append(Forecast(regressor, inf, inf))
+            found.append(Forecast(regressor, at_means, inf, inf))
             continue
         variance = design.pair_variances[places[0], places[1]] / design.n_records**2
-        parts = prod(
-            n_labels[name] for pair in crossed if regressor in pair for name in {*pair} - {regressor}
-        )
+        parts = prod(n_labels[name] for name in others)
         noise = WIDER * sqrt(parts * variance * own.n_bins * own.spread(own.kept) * response.weight)
         sampling = sqrt(parts * own.spread(1.0) / response.varying / design.n_records)
-        found.append(Forecast(regressor, 2 * reach * noise, reach * noise / (normal * sampling)))
+        found.append(Forecast(regressor, at_means, 2 * reach * noise, reach * noise / (normal * sampling)))
     return tuple(found)
 
 

@@ -67,7 +67,9 @@ def test_a_plan_for_a_model_says_how_wide_its_intervals_will_be(capsys):
     assert "forecast for independent attributes" in " ".join(said.split())
     answered, crossed = plan_text.forecast_document(plan, model)
     assert answered["regressor"] == "a0"
-    assert f"{float(answered['width'] or 0):.2g}" in said
+    assert f"{float(str(answered['width'])):.2g}" in said
+    plan_text.show_plan(plan, details=False, model="a0 ~ a1*died")
+    assert "died (at the mean of a1; answers are at 0)" in capsys.readouterr().out
     assert (crossed["width"], "no interval: not counted together" in said) == (None, True)
     plan_text.show_plan(plan, details=False)
     assert "forecast" not in capsys.readouterr().out

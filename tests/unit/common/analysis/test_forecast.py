@@ -75,6 +75,7 @@ def test_less_noise_is_narrower_and_what_is_not_counted_has_no_interval():
         assert max(better.width, more.width) < each.width
         assert each.width / each.times_sampling == pytest.approx(better.width / better.times_sampling)
     assert planned(5000, 1, delta=Decimal(0))[0].width > wide[0].width
+    assert [each.at_means for each in wide] == [(), ("age",), (), ()]
     assert [each.is_answered for each in planned(5000, 1, together=())] == [True, True, False, True]
     # Of the pairs, only that of the arm and the time with its event.
     assert [each.is_answered for each in planned(5000, 1, pairs=((1, 2),))] == [False, False, False, True]
