@@ -2,7 +2,7 @@
 
 Every error that a user can cause is one of these classes. Each keeps the objects it speaks of in
 `details` (ids, counts and digests only, never a value of a record, an identifier or a token), says what
-to do in `hint`, and carries the exit code of the command line contract. `aggregator.api.ending` maps the
+to do in `hint`, and carries the exit code of the command line contract. `aggregator.api.call_errors` maps the
 same catalogue to gRPC status codes, so that an error keeps its meaning across the wire.
 """
 

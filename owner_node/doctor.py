@@ -47,9 +47,9 @@ from owner_node.linking import linkage_key
 from owner_node.loading import probe
 from owner_node.loading.hidden import hidden_files
 from owner_node.release.attempts import Attempts
-from owner_node.state.bell import NO_RESPONSE, NO_RESPONSE_HINT, responds
 from owner_node.state.database import FILE_NAME, OwnerDatabase
 from owner_node.state.history import History
+from owner_node.state.notification_pipe import NO_RESPONSE, NO_RESPONSE_HINT, responds
 from owner_node.state.presence import DaemonPresence
 from owner_node.state.sessions import Sessions
 

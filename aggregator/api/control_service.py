@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
-from aggregator.api.ending import raises
+from aggregator.api.call_errors import raises
 from aggregator.api.views import MOST_AT_ONCE, action_view, event_view, first_piece, owner_view, release_view
 from aggregator.ca.enrolment import Enrolment
 from aggregator.drive.conductor import Conductor

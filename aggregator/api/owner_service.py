@@ -16,7 +16,7 @@ from cryptography import x509
 from google.protobuf.message import Message
 
 from aggregator.api.answers import Answers, check_plan
-from aggregator.api.ending import abort, raises
+from aggregator.api.call_errors import abort, raises
 from aggregator.api.rates import Rates
 from aggregator.api.server_tls import peer_certificate
 from aggregator.api.statements import Statements

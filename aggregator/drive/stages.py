@@ -145,7 +145,7 @@ def signed_addendum(
     from aggregator.release.match_linking import check_memory, link_by_passes
     from common.arrays import random_order
     from common.runs import FileRun
-    from common.wire.layout import TOKEN_BYTES
+    from common.wire.fragment_layout import TOKEN_BYTES
 
     compare_keys(release)
     plan = release.the_plan()

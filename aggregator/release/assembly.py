@@ -17,7 +17,7 @@ from aggregator.release.records import fragment_type, joined_type, pack
 from aggregator.release.shuffling import n_buckets, shuffle
 from common.model.plan import Plan
 from common.runs import ArrayRun, Records, Run, RunFile
-from common.wire.layout import BATCH_RECORDS, TOKEN_BYTES
+from common.wire.fragment_layout import BATCH_RECORDS, TOKEN_BYTES
 from common.workspace import Workspace
 
 _SHARE_OF_MEMORY = 4

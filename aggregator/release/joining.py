@@ -21,7 +21,7 @@ from common.arrays import Int64Array, SortableArray
 from common.errors import IntegrityError
 from common.model.plan import Plan
 from common.runs import Records, Run, in_ranges
-from common.wire.layout import TOKEN_COLUMN
+from common.wire.fragment_layout import TOKEN_COLUMN
 
 
 def stack(plan: Plan, fragments: Mapping[str, Iterable[Records]]) -> Iterator[Records]:

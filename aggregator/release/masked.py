@@ -11,7 +11,7 @@ from aggregator.release.records import to_release
 from common.model.plan import Plan
 from common.model.task import Assignment
 from common.wire.decoding import FragmentCheck, decode_batches
-from common.wire.layout import size_limit
+from common.wire.fragment_layout import size_limit
 from common.workspace import Workspace
 
 _SHARE_OF_PIECE = 8

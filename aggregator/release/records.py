@@ -18,7 +18,7 @@ from common.model.schema import Attribute
 from common.model.task import Assignment
 from common.release.table import in_pieces, release_table
 from common.runs import Records
-from common.wire.layout import TOKEN_BYTES, TOKEN_COLUMN, has_tokens, token_view
+from common.wire.fragment_layout import TOKEN_BYTES, TOKEN_COLUMN, has_tokens, token_view
 
 _PIECE_RECORDS = 1 << 20
 _BLOCK_RECORDS = 1 << 13

@@ -1,9 +1,9 @@
 """Counts made of noisy counts: not negative, whole, of a sum that is known. Free post-processing.
 
-Everything here, and in `stray_counts`, is a function of noisy counts and of public numbers: their number, the
-number of records and the scale of the noise. It never sees a record. So whatever ε the noisy counts have, the
-result has (Dwork and Roth 2014, Proposition 2.1: f(M(x)) of an ε-differentially private M is ε-differentially
-private for every f).
+Everything here, and in `empty_regions`, is a function of noisy counts and of public numbers: their number,
+the number of records and the scale of the noise. It never sees a record. So whatever ε the noisy counts
+have, the result has (Dwork and Roth 2014, Proposition 2.1: f(M(x)) of an ε-differentially private M is
+ε-differentially private for every f).
 Doubles are safe here, because the exact noise has already been added. They are added, multiplied, divided and
 rooted one by one in a fixed order, and logarithms are rounded to six digits: the same bits everywhere.
 

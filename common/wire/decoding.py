@@ -29,7 +29,7 @@ from common.files import read_chunks
 from common.model.plan import Plan
 from common.model.schema import Attribute
 from common.model.task import Assignment
-from common.wire.layout import (
+from common.wire.fragment_layout import (
     BATCH_RECORDS,
     TOKEN_COLUMN,
     check_schema,

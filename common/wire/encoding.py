@@ -1,4 +1,4 @@
-"""Fragments, written with bounded memory (`common.wire.layout`)."""
+"""Fragments, written with bounded memory (`common.wire.fragment_layout`)."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from common.arrays import Int64Array, TokenArray
 from common.errors import InternalError
 from common.model.task import Assignment
-from common.wire.layout import (
+from common.wire.fragment_layout import (
     BATCH_RECORDS,
     INDEX_TYPES,
     MOST_DISTINCT,

@@ -1,4 +1,4 @@
-"""Errors of calls, rebuilt by the caller with class, hint and details (`aggregator.api.ending`)."""
+"""Errors of calls, rebuilt by the caller with class, hint and details (`aggregator.api.call_errors`)."""
 
 from typing import Any
 

@@ -23,8 +23,8 @@ from owner_node.masking.foreseen import Forecast
 from owner_node.release.decisions import Decisions, this_person
 from owner_node.release.request_view import shown_records
 from owner_node.risk.distortion import warnings
-from owner_node.state.bell import notify_daemon
 from owner_node.state.database import OwnerDatabase
+from owner_node.state.notification_pipe import notify_daemon
 from owner_node.state.presence import DaemonPresence
 from owner_node.state.session import SessionState
 from owner_node.state.sessions import Session

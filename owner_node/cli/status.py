@@ -11,8 +11,8 @@ from common.errors import NotConnectedError, TesseraError
 from common.words.numbers import bound_cell, delta_text, left_cell, moment_text
 from owner_node import config
 from owner_node.ledger.ledger import Ledger
-from owner_node.state.bell import NO_RESPONSE, NO_RESPONSE_HINT, responds
 from owner_node.state.database import OwnerDatabase
+from owner_node.state.notification_pipe import NO_RESPONSE, NO_RESPONSE_HINT, responds
 from owner_node.state.presence import is_running
 from owner_node.state.session import SessionState
 from owner_node.views.budgets import unrecorded

@@ -23,8 +23,8 @@ from common.settings import FilePath, Listed, Problem, Section, TlsSection, loca
 from common.workspace import Workspace
 from owner_node.config.dataset import DatasetConfig, DatasetTable, misdeclared
 from owner_node.config.engine import EngineKind, OwnerEngineSection
+from owner_node.config.key_types import DialAddress
 from owner_node.config.policy import PolicyConfig
-from owner_node.config.values import DialAddress
 from owner_node.sources import kind_of
 from owner_node.sources.options import SourceOptions
 

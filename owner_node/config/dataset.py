@@ -42,8 +42,8 @@ from common.settings import (
     parse_path,
     value_text,
 )
+from owner_node.config.key_types import Bound, Epsilon, Label, OneOrSeveralNames, Share, one_of
 from owner_node.config.person import PersonTable
-from owner_node.config.values import Bound, Epsilon, Label, OneOrSeveralNames, Share, one_of
 from owner_node.sources import kind_of
 from owner_node.sources.options import SourceOptions
 from owner_node.sources.source import Source

@@ -11,7 +11,7 @@ from common.errors import did_you_mean
 from common.model.events import EVENT_COLUMN, MOST_EVENTS
 from common.model.schema import RESERVED_NAMES, AttributeType
 from common.settings import Contradictions, Section
-from owner_node.config.values import OneOrSeveralNames
+from owner_node.config.key_types import OneOrSeveralNames
 
 Reads = Literal["number", "date", "text"]
 """The form in which values of events are read."""

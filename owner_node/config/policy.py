@@ -16,7 +16,7 @@ from common.model.products import Product
 from common.model.schema import Limits
 from common.settings import Contradictions, Section, value_text
 from common.trust.identity import NAME_RULE, is_name, parse_fingerprint
-from owner_node.config.values import Date, Epsilon, Share, one_of
+from owner_node.config.key_types import Date, Epsilon, Share, one_of
 
 _PRODUCTS = tuple(map(str, Product))
 _LAYOUTS = tuple(map(str, Layout))

@@ -31,9 +31,9 @@ from owner_node.loading.advice import left_out_lines
 from owner_node.release.approvals import Person
 from owner_node.release.decisions import LONGEST_REASON, Decisions
 from owner_node.risk.attacks import WORDS
-from owner_node.state.bell import notify_daemon
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.history import History
+from owner_node.state.notification_pipe import notify_daemon
 from owner_node.state.session import SessionState
 from owner_node.state.sessions import Session
 from owner_node.views.appraisal import appraise

@@ -51,9 +51,9 @@ def application(
 
 def _note(load: Callable[[], OwnerConfig], entry: AuditEntry) -> None:
     """Write who signed in or out to the history."""
-    from owner_node.state.bell import notify_daemon
     from owner_node.state.database import OwnerDatabase
     from owner_node.state.history import History
+    from owner_node.state.notification_pipe import notify_daemon
 
     state_dir = load().owner.state_dir
     person = {} if entry.person is None else entry.person.to_document()

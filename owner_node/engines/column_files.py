@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from common.files import naming
-from common.wire.layout import MOST_DISTINCT
+from common.wire.fragment_layout import MOST_DISTINCT
 from owner_node.masking.arrays import Int64Array
 
 _NAME = "column"

@@ -23,7 +23,7 @@ from common.files import naming
 from common.model.task import Assignment
 from common.progress import Progress
 from common.wire.encoding import encode_batches
-from common.wire.layout import BATCH_RECORDS
+from common.wire.fragment_layout import BATCH_RECORDS
 from common.workspace import Workspace
 from owner_node.engines.column_files import ColumnFile, integers_between
 from owner_node.engines.sorting import RunSums, numbered, together

@@ -22,9 +22,9 @@ import numpy as np
 
 from common.errors import UnusableDataError
 from common.model.counts import nearest_counts, whole_counts
+from common.model.empty_regions import without_stray_counts
 from common.model.largest import TAIL
 from common.model.mechanisms import MOST_HISTOGRAM_VALUES
-from common.model.stray_counts import without_stray_counts
 from owner_node.masking.arrays import LARGEST_INT64, BitSource, Float64Array, Int64Array
 from owner_node.masking.clusters import MOST_FRACTION_BITS, Setting
 from owner_node.masking.lists import (

@@ -15,7 +15,7 @@ from common.model.plan import Plan
 from common.model.task import Assignment
 from common.progress import MASKING, Progress
 from common.wire.decoding import decode_batches
-from common.wire.layout import has_tokens
+from common.wire.fragment_layout import has_tokens
 from common.workspace import Workspace
 from owner_node.engines.fragments import count_missing, write_in_random_order
 from owner_node.engines.sharing import TURNS

@@ -14,9 +14,9 @@ from common.model.privacy import charge
 from common.model.schema import Attribute, most_records
 from common.model.task import Assignment, PlannedAttribute
 from common.words.essentials import essentials
-from common.words.findings import allowed_findings
 from common.words.guarantee import invariants, promises, trusted, words_of
 from common.words.linking import linking_result
+from common.words.linking_findings import allowed_findings
 from owner_node.config import OwnerConfig, PolicyConfig
 from owner_node.state.sessions import Session
 

@@ -208,7 +208,7 @@ class DaemonPresence:
                 )
 
 
-BELL_NAME = "daemon.bell"
+PIPE_NAME = "daemon.bell"
 _DRAIN = 4096
 LOOK_AGAIN, CHECK = b"\0", b"?"
 
@@ -224,7 +224,7 @@ class NotificationPipe:
     """
 
     def __init__(self, state_dir: Path, answer: Callable[[], None]) -> None:
-        self._path, self._answer = state_dir / BELL_NAME, answer
+        self._path, self._answer = state_dir / PIPE_NAME, answer
         try:
             if not (self._path.exists() and stat.S_ISFIFO(self._path.lstat().st_mode)):
                 self._path.unlink(missing_ok=True)

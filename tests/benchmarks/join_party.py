@@ -20,7 +20,7 @@ from aggregator.release.records import to_release
 from common.model.plan import Plan
 from common.model.schema import Attribute, AttributeType
 from common.wire.decoding import decode, decode_batches
-from common.wire.layout import TOKEN_COLUMN
+from common.wire.fragment_layout import TOKEN_COLUMN
 from common.workspace import Workspace
 from tests.benchmarks.upload_parties import forget_peak, peak_bytes
 from tests.fakes.releases import make_plan

@@ -22,7 +22,7 @@ from common.model.plan import Plan
 from common.model.schema import Attribute, AttributeType
 from common.wire.decoding import decode_batches
 from common.wire.encoding import encode
-from common.wire.layout import TOKEN_BYTES, has_tokens
+from common.wire.fragment_layout import TOKEN_BYTES, has_tokens
 from common.workspace import Workspace
 from deploy.development_ca import DevelopmentCa
 from tests.benchmarks.upload_parties import peak_bytes

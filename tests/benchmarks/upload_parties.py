@@ -25,7 +25,7 @@ from common.model.schema import Attribute, AttributeType, Schema, round_to_leadi
 from common.progress import Progress
 from common.settings import TlsSection
 from common.trust.credentials import read_identity
-from common.wire.layout import BATCH_RECORDS
+from common.wire.fragment_layout import BATCH_RECORDS
 from common.wire.v1 import control_pb2 as control
 from common.wire.v1 import owner_pb2 as wire
 from common.wire.v1.control_pb2_grpc import ControlServiceStub

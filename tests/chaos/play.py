@@ -16,7 +16,7 @@ from deploy.local_process import LocalProcessError
 from owner_node import config
 from owner_node.release.approvals import Person
 from owner_node.release.decisions import Decisions
-from owner_node.state.bell import notify_daemon
+from owner_node.state.notification_pipe import notify_daemon
 from owner_node.state.session import SessionState
 from owner_node.views.appraisal import appraise
 from tests.chaos.old_state import known_charges

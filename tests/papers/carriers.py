@@ -18,9 +18,9 @@ from types import MappingProxyType
 import numpy as np
 
 from common.model.counts import nearest_counts, whole_counts
+from common.model.empty_regions import without_stray_counts
 from common.model.mechanisms import PublicNumbers, choose
 from common.model.schema import Attribute, AttributeType
-from common.model.stray_counts import without_stray_counts
 from common.planning.arguments import DEFAULT
 from owner_node.masking.arrays import BoolArray, Float64Array, SystemBits
 from owner_node.masking.engine import MemoryEngine

@@ -14,9 +14,9 @@ from scipy.optimize import minimize
 
 from common.errors import UnusableDataError
 from common.model.counts import nearest_counts, whole_counts
+from common.model.empty_regions import without_stray_counts
 from common.model.mechanisms import MOST_HISTOGRAM_VALUES
 from common.model.schema import Attribute, AttributeType, CategoryOrder
-from common.model.stray_counts import without_stray_counts
 from owner_node.masking.clusters import Setting
 from owner_node.masking.histogram import HistogramMechanism, grid_bits
 from owner_node.masking.tasks import AttributeTask

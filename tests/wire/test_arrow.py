@@ -13,7 +13,7 @@ from common.arrays import random_order
 from common.errors import IntegrityError, InternalError, ProtocolError
 from common.files import CHUNK_BYTES, read_chunks
 from common.wire.decoding import decode
-from common.wire.layout import BATCH_RECORDS, decoded_schema, size_limit, token_view
+from common.wire.fragment_layout import BATCH_RECORDS, decoded_schema, size_limit, token_view
 from tests.fakes.releases import (
     ATTRIBUTES,
     by_token,

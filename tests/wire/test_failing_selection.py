@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 import pytest
 
-from aggregator.api.ending import abort
+from aggregator.api.call_errors import abort
 from common.canonical import digest
 from common.errors import ConflictError, InternalError, NotConnectedError, TesseraError
 from common.wire.v1 import owner_pb2 as wire

@@ -11,7 +11,7 @@ from common.model.privacy import parse_epsilon, read_decimal, read_whole_number
 from common.model.schema import AttributeType, to_units
 from common.planning.arguments import parse_k, parse_rank_noise, parse_weights
 from owner_node.cli import application
-from owner_node.config.values import Share
+from owner_node.config.key_types import Share
 
 OTHERS = [
     "\u0663", "\uff13", "\u0969", "\u00b3", "1_000", "\u0661.5", "\u22123", "\uff0b3", "0x3", "inf", "NaN",

@@ -15,7 +15,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from common.daemon.settings import Duration, ListenAddress, Name, is_loopback, parse_address
 from common.errors import ConfigurationError, ExitCode
 from common.settings import FilePath, Listed, Section, locate, read, validate, value_text
-from owner_node.config.values import Date, DialAddress, Epsilon
+from owner_node.config.key_types import Date, DialAddress, Epsilon
 
 DURATION = TypeAdapter(Duration)
 EPSILON = TypeAdapter(Epsilon)

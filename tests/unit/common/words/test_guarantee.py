@@ -12,9 +12,9 @@ from common.model.mechanisms import MECHANISMS
 from common.model.plan import Linking, Plan
 from common.model.schema import Attribute, AttributeType, CategoryOrder, IdentifierRules, MatchPass
 from common.words.essentials import essentials
-from common.words.findings import allowed_findings
 from common.words.guarantee import composition, invariants, promise_as_linked, promises
 from common.words.linking import compared_as
+from common.words.linking_findings import allowed_findings
 from common.words.masked import SCALES_GIVEN
 from tests.fakes.releases import ATTRIBUTES, make_plan
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from common.errors import ConfigurationError
-from owner_node.state.bell import notify_daemon
+from owner_node.state.notification_pipe import notify_daemon
 from owner_node.state.presence import NotificationPipe
 
 

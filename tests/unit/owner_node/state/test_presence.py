@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from common.errors import UsageError
-from owner_node.state.bell import notify_daemon, responds
 from owner_node.state.database import OwnerDatabase
+from owner_node.state.notification_pipe import notify_daemon, responds
 from owner_node.state.presence import (
     ConnectionState,
     DaemonPresence,
@@ -143,14 +143,14 @@ async def test_a_blocked_event_loop_does_not_respond(db: OwnerDatabase, pipe: li
 @pytest.mark.parametrize("left", ["nothing", "pipe", "lock", "pipe and lock", "file", "read by another"])
 def test_what_a_daemon_left_does_not_respond(db: OwnerDatabase, left: str) -> None:
     """Neither an old file nor another reader of the pipe passes for a daemon."""
-    bell, lock = db.state_dir / "daemon.bell", db.state_dir / "daemon.lock"
+    pipe, lock = db.state_dir / "daemon.bell", db.state_dir / "daemon.lock"
     if "pipe" in left or "read" in left:
-        os.mkfifo(bell, 0o600)
+        os.mkfifo(pipe, 0o600)
     if left == "file":
-        bell.write_bytes(b"")
+        pipe.write_bytes(b"")
     if "lock" in left or left == "file":
         lock.write_text('{"pid": 1, "holder": "owner-node run"}')
-    reader = os.open(bell, os.O_RDONLY | os.O_NONBLOCK) if "read" in left else None
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK) if "read" in left else None
     assert not responds(db.state_dir, 0.2)
     if reader is not None:
         os.close(reader)

@@ -1,4 +1,4 @@
-"""Stray counts, removed from noisy counts in wide domains. Free post-processing (`common.model.counts`).
+"""Empty regions of wide domains, found from noisy counts. Free post-processing (`common.model.counts`).
 
 The nearest counts of a wide domain have a few records at values far from all others, where
 the noise was large, and few such records are a large error. `without_stray_counts` sums noisy counts over

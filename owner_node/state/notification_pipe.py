@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from owner_node.state.presence import BELL_NAME, CHECK, LOOK_AGAIN, is_running
+from owner_node.state.presence import CHECK, LOOK_AGAIN, PIPE_NAME, is_running
 
 _RESPONSE_SECONDS = 10.0
 """Time-out of a check. On a busy machine an event loop can be late by seconds."""
@@ -21,7 +21,7 @@ NO_RESPONSE_HINT = "it is starting, stopped or stuck: see its log, and restart i
 def _open_pipe(state_dir: Path, flags: int) -> Iterator[int | None]:
     """Open the daemon's pipe; None if there is no pipe, or nobody reads it."""
     try:
-        descriptor = os.open(state_dir / BELL_NAME, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = os.open(state_dir / PIPE_NAME, flags | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         if error.errno not in (errno.ENOENT, errno.ENXIO):
             raise
