@@ -43,7 +43,7 @@ from common.errors import CannotListenError, CannotStoreError, ConfigurationErro
 from common.files import PRIVATE_FILE, RELEASE_DIRECTORY, exclusive_lock, private_directory, remove_leftovers
 from common.trust.credentials import Credentials
 from common.trust.identity import Party, PartyKind
-from common.trust.tls import MESSAGE_LIMIT
+from common.wire.limits import MESSAGE_LIMIT
 from common.wire.v1.control_pb2_grpc import add_ControlServiceServicer_to_server
 from common.wire.v1.owner_pb2_grpc import add_OwnerServiceServicer_to_server
 

@@ -25,7 +25,7 @@ from common.trust.identity import (
     load_certificates,
     party_of_certificate,
 )
-from common.trust.tls import KEEPALIVE_MS, MESSAGE_LIMIT, WINDOW_BYTES
+from common.wire.limits import KEEPALIVE_MS, MESSAGE_LIMIT, WINDOW_BYTES
 
 RECEIVE_LIMIT = 2304 * 1024
 """Most bytes of a message of an owner: a schema has 2 MiB at most."""

@@ -23,7 +23,7 @@ from aggregator.config import load
 from aggregator.store.operator_log import USER_KEY
 from common.errors import NotConnectedError, TesseraError
 from common.files import forbidden
-from common.trust.tls import MESSAGE_LIMIT
+from common.wire.limits import MESSAGE_LIMIT
 from common.wire.status import from_rpc_error
 from common.wire.v1.control_pb2 import StatusRequest
 from common.wire.v1.control_pb2_grpc import ControlServiceStub

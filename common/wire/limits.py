@@ -1,6 +1,6 @@
-"""The longest that each text of a message between owners and aggregator may be: one table for both sides.
+"""Limits of messages between owners and aggregator: one table for both sides.
 
-A message is checked when it arrives, before any of it is used or stored.
+Each text of a message has a greatest length, checked when it arrives, before any of it is used or stored.
 """
 
 from collections.abc import Container, Mapping
@@ -11,6 +11,16 @@ from common.errors import ProtocolError
 from common.model.plan import LARGEST_PLAN
 from common.model.rounds import LARGEST_ANSWER
 from common.model.schema import LARGEST_SCHEMA
+
+MESSAGE_LIMIT = 4 * 1024 * 1024
+"""Most bytes of one message, either way."""
+KEEPALIVE_MS = 30_000
+WINDOW_BYTES = 4 * 1024 * 1024
+"""Most bytes under way in a stream at its start: three times the need of 100 Mbit/s with a delay of 100 ms.
+
+gRPC measures a connection and adapts the window to it. From the 64 KiB of HTTP/2 it takes seconds to grow,
+and congestion control takes a sender that waits for the window for a slow line.
+"""
 
 _NAME = 256
 """Characters of names, ids, digests and versions."""

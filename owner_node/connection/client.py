@@ -31,9 +31,8 @@ from common.trust.credentials import Identity, read_identity
 from common.trust.handshake import explain_handshake
 from common.trust.proxy import proxy_to
 from common.trust.signing import Domain
-from common.trust.tls import KEEPALIVE_MS, MESSAGE_LIMIT, WINDOW_BYTES
 from common.wire.answers import NONCE_BYTES, signed_answer
-from common.wire.limits import check_lengths
+from common.wire.limits import KEEPALIVE_MS, MESSAGE_LIMIT, WINDOW_BYTES, check_lengths
 from common.wire.software import read_software, software_here
 from common.wire.status import from_rpc_error
 from common.wire.v1 import owner_pb2 as wire

@@ -22,8 +22,7 @@ from common.model.plan import LARGEST_PLAN
 from common.model.schema import LARGEST_SCHEMA, Attribute, AttributeType, IdentifierRules, Schema
 from common.settings import TlsSection
 from common.trust.credentials import read_identity
-from common.trust.tls import MESSAGE_LIMIT
-from common.wire.limits import LONGEST, check_lengths
+from common.wire.limits import LONGEST, MESSAGE_LIMIT, check_lengths
 from common.wire.software import software_here
 from common.wire.status import from_rpc_error
 from common.wire.v1 import control_pb2 as control

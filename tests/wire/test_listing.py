@@ -15,7 +15,7 @@ from aggregator.protocol.events import Cancelled
 from aggregator.store.journal import Journal, KnownOwner
 from common.errors import UsageError
 from common.files import private_directory
-from common.trust.tls import MESSAGE_LIMIT
+from common.wire.limits import MESSAGE_LIMIT
 from common.wire.status import from_rpc_error
 from common.wire.v1 import control_pb2 as control
 from deploy.local_setup import section
