@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from common.daemon.rules import Excluded, Followed
+from common.daemon.settings import Excluded, Followed
 from common.model.structural_zeros import ExcludedValues, StructuralZero
 from common.planning.facts import Facts, StatedDerivation
 from common.settings import Contradictions, Listed, Section, parse_toml, read, validate

@@ -1,11 +1,11 @@
-"""The types that keys of a configuration file have: durations, budgets, names, addresses.
+"""The types that keys of a configuration file have: durations, amounts, names, addresses, values of rules.
 
 Each reads what TOML gives and refuses everything else with a sentence that says what is accepted.
 """
 
 import re
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import date, timedelta
 from decimal import Decimal
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, PlainValidator
 
+from common.model.schema import MISSING_CATEGORY
 from common.settings import Contradictions, FilePath, Listed, Section
 from common.trust.identity import NAME_RULE, Party, PartyKind, is_name
 from common.workspace import Workspace, machine_memory, processors
@@ -63,6 +64,44 @@ def _memory(value: object) -> int:
         if size >= _SMALLEST_MEMORY
         else reject('expected a size from "256MB", such as "1GB" or "1.5GiB"')
     )
+
+
+def parse_bound(value: object) -> str:
+    """Return one end of a domain, a number or a date, as text."""
+    if isinstance(value, int | Decimal | str) and not isinstance(value, bool):
+        return str(value)
+    if type(value) is date:
+        return value.isoformat()
+    raise ValueError("expected a number or a date")
+
+
+def _parse_excluded(value: object) -> tuple[tuple[str, str], ...]:
+    """Return the values or ranges that a rule excludes of one attribute; an end that is left out is ""."""
+    if isinstance(value, dict) and value and value.keys() <= {"min", "max", "missing"}:
+        missing = value.get("missing", False)
+        if not isinstance(missing, bool):
+            raise ValueError("expected missing = true, or missing = false for every other value")
+        # Without ends a range is every value that is not missing.
+        ends = [tuple(parse_bound(value[end]) if end in value else "" for end in ("min", "max"))]
+        if missing:
+            ends = [*ends[: value.keys() != {"missing"}], (MISSING_CATEGORY, MISSING_CATEGORY)]
+        return tuple((lowest, highest) for lowest, highest in ends)
+    if isinstance(value, list) and value:
+        labels = [str(item).lower() if isinstance(item, bool) else parse_bound(item) for item in value]
+        return tuple((label, label) for label in labels)
+    raise ValueError(
+        'expected values, such as ["yes", "no"], a range, such as { max = 15 }, or { missing = true }'
+    )
+
+
+def _followed(value: object) -> dict[str, str]:
+    """Return a table of values by the values that they follow from."""
+    if not isinstance(value, dict) or not value:
+        raise ValueError('expected values by those that they follow from, such as { "HS-grad" = 9 }')
+    return {
+        str(key): str(each).lower() if isinstance(each, bool) else parse_bound(each)
+        for key, each in value.items()
+    }
 
 
 def _name(value: object) -> str:
@@ -135,6 +174,8 @@ def distinct_names(names: tuple[str, ...]) -> tuple[str, ...]:
 Duration = Annotated[timedelta, PlainValidator(parse_duration)]
 Memory = Annotated[int, PlainValidator(_memory)]
 Name = Annotated[str, PlainValidator(_name)]
+Followed = Annotated[dict[str, str], PlainValidator(_followed)]
+Excluded = Annotated[tuple[tuple[str, str], ...], PlainValidator(_parse_excluded)]
 TrustDomain = Annotated[str, PlainValidator(_trust_domain)]
 ListenAddress = Annotated[str, PlainValidator(parse_address)]
 Names = Annotated[Listed[str], AfterValidator(distinct_names)]

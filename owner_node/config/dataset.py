@@ -9,8 +9,7 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import AfterValidator, Field, PlainValidator, ValidationInfo
 
-from common.daemon.rules import Excluded, Followed, parse_bound
-from common.daemon.settings import Names
+from common.daemon.settings import Excluded, Followed, Names, parse_bound
 from common.model.events import number_attribute, slots_of
 from common.model.mechanisms import MOST_HISTOGRAM_VALUES
 from common.model.presence import ABSENT

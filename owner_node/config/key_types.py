@@ -7,8 +7,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, PlainValidator
 
-from common.daemon.rules import parse_bound
-from common.daemon.settings import LABEL, distinct_names, parse_address, reject
+from common.daemon.settings import LABEL, distinct_names, parse_address, parse_bound, reject
 from common.errors import UsageError
 from common.model.privacy import parse_epsilon, read_decimal
 from common.settings import Listed, nearest, value_text
