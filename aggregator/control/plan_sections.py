@@ -7,7 +7,7 @@ from common.model.mechanisms import CARRIER_RULE
 from common.model.permit import condition_texts
 from common.model.plan import Plan
 from common.words.guarantee import invariants, promises
-from common.words.linking_findings import allowed_findings
+from common.words.linking import allowed_findings
 from common.words.numbers import (
     OF_UNIFORM,
     bound_cell,

@@ -17,7 +17,7 @@ from common.planning.arguments import ReleaseArguments, distinct, parse_argument
 from common.planning.names import split, split_names
 from common.planning.planner import make_plan
 from common.words.essentials import questions
-from common.words.linking_findings import allowed_findings
+from common.words.linking import allowed_findings
 from common.words.numbers import bound_text, cost_text, left_text
 from owner_node.config import DatasetConfig, OwnerConfig
 from owner_node.consent.data_limits import forecast_objections

@@ -15,8 +15,7 @@ from common.model.schema import Attribute, most_records
 from common.model.task import Assignment, PlannedAttribute
 from common.words.essentials import essentials
 from common.words.guarantee import invariants, promises, trusted, words_of
-from common.words.linking import linking_result
-from common.words.linking_findings import allowed_findings
+from common.words.linking import allowed_findings, linking_result
 from owner_node.config import OwnerConfig, PolicyConfig
 from owner_node.state.sessions import Session
 

@@ -21,7 +21,7 @@ from common.planning.arguments import ReleaseArguments, parse_arguments
 from common.planning.attributes import check_records
 from common.planning.limits import check_limits, differing_counts
 from common.planning.planner import make_plan
-from common.words.linking_findings import allowed_findings
+from common.words.linking import allowed_findings
 from tests.fakes.protocol_peers import category, request, schema, vertical
 
 MADE = {"aggregator": "spiffe://d/aggregator/a", "created": "2026-01-01T00:00:00+00:00", "version": "0.1.0"}

@@ -13,8 +13,7 @@ from common.model.plan import Linking, Plan
 from common.model.schema import Attribute, AttributeType, CategoryOrder, IdentifierRules, MatchPass
 from common.words.essentials import essentials
 from common.words.guarantee import composition, invariants, promise_as_linked, promises
-from common.words.linking import compared_as
-from common.words.linking_findings import allowed_findings
+from common.words.linking import allowed_findings, compared_as
 from common.words.masked import SCALES_GIVEN
 from tests.fakes.releases import ATTRIBUTES, make_plan
 
