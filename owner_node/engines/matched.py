@@ -9,17 +9,18 @@ from numpy.typing import NDArray
 
 from common.arrays import Int64Array
 from common.canonical import digest
-from common.errors import IntegrityError
+from common.errors import IntegrityError, UnusableDataError
 from common.matching.lists import encode_lists
 from common.model.plan import Plan
 from common.model.task import Assignment
 from common.progress import Progress
+from common.words.numbers import size_text
 from common.workspace import Workspace
 from owner_node.config import DatasetConfig
 from owner_node.config.engine import EngineKind
 from owner_node.engines.pinned import MemoryRecords, PinnedData, known_by
 from owner_node.engines.sharing import TABLES, TURNS
-from owner_node.engines.sizes import check_match_memory
+from owner_node.engines.sizes import match_bytes
 from owner_node.linking.match_tokens import all_passes, key_columns, secret_order
 from owner_node.linking.tokens import TOKEN_SIZE
 from owner_node.loading import open_reading
@@ -122,7 +123,7 @@ def pin_to_match(
             progress.advance(batch.n_records)
             gathered.add(batch)
             n_records += batch.n_records
-            check_match_memory(dataset, gathered.n_bytes, n_records, kind, workspace)
+            _check_memory(dataset, gathered.n_bytes, n_records, kind, workspace)
         loaded = gathered.loaded()
     records = MatchedRecords(
         MemoryEngine(loaded.columns),
@@ -135,6 +136,25 @@ def pin_to_match(
     )
     TABLES.add(records.counted)
     return PinnedData(records, loaded.digest, known_by(dataset, loaded, source_key), loaded.counts)
+
+
+def _check_memory(
+    dataset: DatasetConfig, table: int, n_records: int, kind: EngineKind, workspace: Workspace
+) -> None:
+    """Check that the match keys of all records fit into the memory limit; `memory` has none.
+
+    Args:
+        table: Size of the loaded table in bytes.
+    """
+    needed = match_bytes(table, n_records, len(dataset.match))
+    if kind is not EngineKind.MEMORY and needed > workspace.memory:
+        raise UnusableDataError(
+            f"data set {dataset.name!r}: match keys need all records in memory, at least "
+            f"{size_text(needed)}; engine.memory_limit is {size_text(workspace.memory)}",
+            "raise engine.memory_limit in owner.toml, link by an identifier, or bring fewer records; "
+            "nothing was spent",
+            {"dataset": dataset.name, "needed": needed, "memory_limit": workspace.memory},
+        )
 
 
 def read_persons(numbers: bytes, n_records: int, n_selected: int, expected_digest: str) -> NDArray[np.uint32]:

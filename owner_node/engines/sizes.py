@@ -1,11 +1,5 @@
 """Bytes of memory and scratch that a release takes."""
 
-from common.errors import UnusableDataError
-from common.words.numbers import size_text
-from common.workspace import Workspace
-from owner_node.config import DatasetConfig
-from owner_node.config.engine import EngineKind
-
 TABLES_IN_MEMORY = 4
 """Sizes of the loaded table that a release takes in memory: loaded, masked, and as much again for work."""
 VALUE_BYTES = 8
@@ -25,25 +19,6 @@ def match_bytes(table: int, n_records: int, n_passes: int) -> int:
         table: Size of the loaded table in bytes.
     """
     return max(TABLES_IN_MEMORY * table, table + n_records * (_MATCH_BYTES + _PASS_BYTES * n_passes))
-
-
-def check_match_memory(
-    dataset: DatasetConfig, table: int, n_records: int, kind: EngineKind, workspace: Workspace
-) -> None:
-    """Check that the match keys of all records fit into the memory limit; `memory` has none.
-
-    Args:
-        table: Size of the loaded table in bytes.
-    """
-    needed = match_bytes(table, n_records, len(dataset.match))
-    if kind is not EngineKind.MEMORY and needed > workspace.memory:
-        raise UnusableDataError(
-            f"data set {dataset.name!r}: match keys need all records in memory, at least "
-            f"{size_text(needed)}; engine.memory_limit is {size_text(workspace.memory)}",
-            "raise engine.memory_limit in owner.toml, link by an identifier, or bring fewer records; "
-            "nothing was spent",
-            {"dataset": dataset.name, "needed": needed, "memory_limit": workspace.memory},
-        )
 
 
 def masking_bytes(n_records: int, n_columns: int) -> int:
