@@ -294,6 +294,22 @@ def _lock_error(path: Path, content: bytes) -> UsageError:
     )
 
 
+def check_writable(folder: Path) -> None:
+    """Check, before work whose result goes into a folder, that a file can be made there.
+
+    A file without a name is made: to modes and users alone, a folder of the system looks writable for root.
+    """
+    if not folder.is_dir():
+        raise UsageError(f"there is no folder {folder}", "create it, or name a file in another folder")
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UsageError(
+            f"{folder} is not writable: {error.strerror}", "name a file in a folder you can write to"
+        ) from None
+
+
 def check_out(out: Path) -> None:
     """Check before anything is started that a finished copy can be put into a folder."""
     hint = "name a folder that is empty or absent"

@@ -26,7 +26,7 @@ from common.model import schema as model
 from common.model.mechanisms import DEFAULT_MECHANISM
 from common.model.privacy import NO_RANK_NOISE, parse_delta, parse_epsilon
 from common.model.products import Product
-from common.planning.arguments import parse_k, parse_mechanism, parse_rank_noise
+from common.planning.arguments import parse_k, parse_mechanism, parse_own_arguments, parse_rank_noise
 from common.release.counts import measured_in
 from common.settings import validate
 from owner_node.config import DatasetConfig, PolicyConfig, load
@@ -39,7 +39,7 @@ from owner_node.explore.sweep import explore as sweep
 from owner_node.ledger.ledger import Balance
 from owner_node.loading import LoadedData, others_of, schema_of
 from owner_node.loading.reading import Reading, gather
-from owner_node.local.charge import LocalData, Standing, new_id, parse_own_arguments
+from owner_node.local.charge import LocalData, Standing, new_id
 from owner_node.local.mask import ORIGINAL, prepare_mask
 from owner_node.local.masked_tables import MaskedTables, make_table
 from owner_node.local.query import answer_query, error_text, prepare_query

@@ -46,7 +46,7 @@ from common.model.privacy import (
     read_whole_number,
     round_down,
 )
-from common.model.products import Product, check_countable
+from common.model.products import Product
 from common.planning.facts import NO_FACTS, Facts, parse_facts
 from common.planning.names import split, split_names, unquoted
 from common.trust.identity import NAME_RULE, is_name
@@ -707,6 +707,27 @@ def parse_arguments(**sent: Any) -> ReleaseArguments:
     return asked
 
 
+def parse_own_arguments(
+    owner: str, release: str, dataset: str, *, weights: Sequence[str] = (), **asked: Any
+) -> ReleaseArguments:
+    """Read the arguments of what an owner makes for itself: a horizontal release of this owner alone.
+
+    Args:
+        owner: Owner id.
+        release: Id of the work.
+        dataset: Name of the data set.
+        weights: Attributes with their weights, `name=weight` each; empty for equal shares.
+        asked: Other arguments of `parse_arguments`.
+
+    Raises:
+        UsageError: As `parse_arguments` does.
+    """
+    return parse_arguments(
+        release=release, dataset=dataset, layout=Layout.HORIZONTAL, groups=[[owner]],
+        budget_split=BudgetSplit.WEIGHTS if weights else BudgetSplit.OWNER, weights=weights, **asked,
+    )  # fmt: skip
+
+
 def _check_groups(layout: Layout, groups: Sequence[Sequence[str]]) -> None:
     owners = [owner for group in groups for owner in group]
     if not owners or not all(groups):
@@ -763,6 +784,9 @@ def _check_product(asked: ReleaseArguments) -> None:
     if asked.on_mismatch == "union" and asked.product is not Product.SYNTHETIC:
         raise of_product(Product.SYNTHETIC, ["--on-mismatch union"])
     if asked.product.rules.in_rounds:
+        # Other products need no libraries for data at the start of a command.
+        from common.planning.synthetic import check_countable
+
         check_countable(asked.groups, asked.max_overlap)
 
 

@@ -9,7 +9,6 @@ from decimal import ROUND_FLOOR, Context, Decimal
 from common.errors import UsageError
 from common.model.plan import Plan
 from common.model.presence import ABSENT
-from common.model.products import check_countable
 from common.model.schema import Attribute, rule_codes
 from common.model.together import MOST_BLOCKS, Joint, fault_of_together, joint_ranges
 from common.synthesis.counters import traffic
@@ -211,6 +210,31 @@ def _check_union(plan: Plan) -> None:
                     f"a rule excludes missing values of {attribute.name!r}, and absent persons have no value",
                     "leave the rule or the attribute out, or choose --on-mismatch intersect",
                 )
+
+
+def check_countable(groups: Sequence[Sequence[str]], max_overlap: int) -> None:
+    """Check that groups of owners can count the same persons together, in one order.
+
+    Args:
+        groups: Owner ids by group.
+        max_overlap: The most owners of a group that may hold one person.
+
+    Raises:
+        UsageError: If they cannot.
+    """
+    if len(groups) == 1:
+        return
+    if max_overlap > 1:
+        raise UsageError(
+            "a synthetic release of groups of owners counts each person at one owner of a group",
+            "leave --max-overlap out, or choose --product masked",
+        )
+    owners = [owner for group in groups for owner in group]
+    if several := [owner for owner in owners if owners.count(owner) > 1]:
+        raise UsageError(
+            f"owner {several[0]} is in several groups, and a synthetic release counts with one of each owner",
+            "name every owner in one group: --groups, or choose --product masked",
+        )
 
 
 def check_synthetic(plan: Plan) -> None:

@@ -14,7 +14,7 @@ from common.cli.progress_bar import progress_bar
 from common.cli.release_options import Pairs
 from common.clock import utc_now
 from common.errors import ConfigurationError, UsageError
-from common.files import write_atomic
+from common.files import check_writable, write_atomic
 from common.model.mechanisms import rules_of
 from common.model.privacy import parse_delta, parse_epsilon, read_decimal
 from common.model.products import Product
@@ -42,7 +42,6 @@ from owner_node.explore.sweep import explore as sweep
 from owner_node.explore.synthetic import TriedTable, try_tables
 from owner_node.explore.target import Target, find_rank_noise, sentences
 from owner_node.loading.advice import left_out_lines
-from owner_node.local.masked_tables import check_writable
 from owner_node.risk.attacks import INFERENCE
 from owner_node.risk.distortion import warnings
 from owner_node.risk.risks import reidentified

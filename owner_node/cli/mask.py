@@ -16,7 +16,7 @@ from common.clock import utc_now
 from common.errors import ConfigurationError
 from common.model.mechanisms import CARRIER_RULE
 from common.model.products import Product
-from common.planning.arguments import ReleaseArguments
+from common.planning.arguments import ReleaseArguments, parse_own_arguments
 from common.planning.names import split_names
 from common.progress import Progress
 from common.release.synthetic_table import counts_path, report_path
@@ -29,7 +29,7 @@ from owner_node.cli.worth import require_worth
 from owner_node.config import OwnerConfig
 from owner_node.loading import schema_of
 from owner_node.loading.advice import left_out_lines
-from owner_node.local.charge import LocalData, Standing, load_to_charge, new_id, parse_own_arguments
+from owner_node.local.charge import LocalData, Standing, load_to_charge, new_id
 from owner_node.local.mask import prepare_mask
 from owner_node.local.masked_tables import MaskedTables, check_free, check_out, deliver, make_table
 from owner_node.local.synthetic import SynthesisJob, prepare_synthesis

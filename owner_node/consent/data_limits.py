@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from common.canonical import Document
+from owner_node.consent.judge import refuse_for
 from owner_node.masking.foreseen import Forecast
 
 if TYPE_CHECKING:
@@ -90,3 +91,12 @@ def forecast_objections(forecast: Forecast, policy: "PolicyConfig") -> tuple[str
                 f"policy.{line.rule} = {line.limit}: {line.found} of {_EXPECTED[line.rule]}{known}"
             )
     return tuple(objections)
+
+
+def check_forecast(forecast: Forecast, policy: "PolicyConfig") -> None:
+    """Check the forecast of local work against the policy's limits.
+
+    Raises:
+        RefusedError: With every limit that is exceeded.
+    """
+    refuse_for(forecast_objections(forecast, policy))

@@ -1,20 +1,23 @@
 """Decision whether work with an owner's data is allowed, by the owner's own arithmetic and policy.
 
-`judge` decides about an aggregator's plan, which is untrusted input.
+`judge` decides about an aggregator's plan, which is untrusted input. `check_local` decides about
+masks and queries that the owner makes for itself.
 
 Every rule is a function that yields its objections. All objections are collected: first those that make the
 plan invalid, then those of the policy, then the balance. The first one decides. The owner's history records
 all of them in full; the aggregator receives a code and one fixed sentence.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Self
 
 from common.errors import BalanceError, InternalError, RefusedError, TesseraError
 from common.model.privacy import Accounting, plain
+from common.model.products import Product
 from owner_node.consent import plan_rules, policy_rules
-from owner_node.consent.plan_rules import JudgedWork, Objection, Request
+from owner_node.consent.plan_rules import JudgedWork, Objection, PlannedWork, Request
 
 if TYPE_CHECKING:
     from owner_node.config import PolicyConfig
@@ -83,6 +86,39 @@ def judge(request: Request) -> Verdict:
         error = BalanceError(terms.budget, *amounts)
         return Refuse(error, error.message)
     return replace(terms, asks=_asks(request.policy, terms.charge))
+
+
+def check_local(work: JudgedWork, product: Product | None = None) -> None:
+    """Check work that an owner does for itself. `approval` does not apply: a person runs the command.
+
+    Args:
+        product: What it makes; None for an answer to a question.
+
+    Raises:
+        RefusedError: With every rule of the policy that objects.
+    """
+    objections = [objection for rule in policy_rules.OF_ALL_WORK for objection in rule(work)]
+    if product is not None:
+        objections += policy_rules.products(product, work.policy)
+    if isinstance(work, PlannedWork):
+        objections += [
+            objection
+            for rule in (*policy_rules.OF_LISTS, *policy_rules.OF_AMOUNTS)
+            for objection in rule(work)
+        ]
+    else:
+        objections += policy_rules.amount(work)
+    refuse_for([objection.rule for objection in objections])
+
+
+def refuse_for(rules: Sequence[str]) -> None:
+    """Refuse work that an owner does for itself for the rules that object; nothing happens without any."""
+    if rules:
+        raise RefusedError(
+            "\n  ".join(rules),
+            "nothing was spent; the policy is declared in owner.toml",
+            {"rule": rules[0], "rules": list(rules)},
+        )
 
 
 def _asks(policy: "PolicyConfig", amount: Decimal) -> str:

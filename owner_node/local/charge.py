@@ -18,15 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 from common.canonical import canonical, document_digest
 from common.errors import BalanceError, ConflictError, RefusedError
-from common.model.plan import BudgetSplit, Layout
 from common.model.products import Product
 from common.model.schema import Schema
-from common.planning.arguments import ReleaseArguments, parse_arguments
 from common.progress import Progress
-from owner_node.consent import policy_rules
-from owner_node.consent.data_limits import forecast_objections
-from owner_node.consent.judge import Accept
-from owner_node.consent.plan_rules import JudgedWork, PlannedWork
+from owner_node.consent.data_limits import check_forecast
+from owner_node.consent.judge import Accept, check_local
+from owner_node.consent.plan_rules import JudgedWork
 from owner_node.masking.foreseen import Forecast
 from owner_node.release.approvals import Person
 from owner_node.release.decisions import this_person
@@ -263,65 +260,3 @@ def _chosen(document: Mapping[str, Any]) -> list[tuple[object, object]]:
     """Return the arguments about attributes that a person chose, independent of ε."""
     attributes = document.get("attributes", ())
     return [(attribute["name"], attribute.get("rank_noise")) for attribute in attributes]
-
-
-def check_forecast(forecast: Forecast, policy: "PolicyConfig") -> None:
-    """Check the forecast of local work against the policy's limits.
-
-    Raises:
-        RefusedError: With every limit that is exceeded.
-    """
-    _check(forecast_objections(forecast, policy))
-
-
-def check_local(work: JudgedWork, product: Product | None = None) -> None:
-    """Check work that an owner does for itself. `approval` does not apply: a person runs the command.
-
-    Args:
-        product: What it makes; None for an answer to a question.
-
-    Raises:
-        RefusedError: With every rule of the policy that objects.
-    """
-    objections = [objection for rule in policy_rules.OF_ALL_WORK for objection in rule(work)]
-    if product is not None:
-        objections += policy_rules.products(product, work.policy)
-    if isinstance(work, PlannedWork):
-        objections += [
-            objection
-            for rule in (*policy_rules.OF_LISTS, *policy_rules.OF_AMOUNTS)
-            for objection in rule(work)
-        ]
-    else:
-        objections += policy_rules.amount(work)
-    _check([objection.rule for objection in objections])
-
-
-def _check(rules: Sequence[str]) -> None:
-    if rules:
-        raise RefusedError(
-            "\n  ".join(rules),
-            "nothing was spent; the policy is declared in owner.toml",
-            {"rule": rules[0], "rules": list(rules)},
-        )
-
-
-def parse_own_arguments(
-    owner: str, release: str, dataset: str, *, weights: Sequence[str] = (), **asked: Any
-) -> ReleaseArguments:
-    """Read the arguments of what an owner makes for itself: a horizontal release of this owner alone.
-
-    Args:
-        owner: Owner id.
-        release: Id of the work.
-        dataset: Name of the data set.
-        weights: Attributes with their weights, `name=weight` each; empty for equal shares.
-        asked: Other arguments of `parse_arguments`.
-
-    Raises:
-        UsageError: As `parse_arguments` does.
-    """
-    return parse_arguments(
-        release=release, dataset=dataset, layout=Layout.HORIZONTAL, groups=[[owner]],
-        budget_split=BudgetSplit.WEIGHTS if weights else BudgetSplit.OWNER, weights=weights, **asked,
-    )  # fmt: skip

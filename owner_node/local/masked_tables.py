@@ -12,7 +12,6 @@ noisy counts of a synthetic table.
 import hashlib
 import json
 import shutil
-import tempfile
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from common.canonical import canonical
 from common.errors import IntegrityError, UsageError
 from common.files import (
     atomic_writer,
+    check_writable,
     exclusive_lock,
     file_digest,
     private_directory,
@@ -330,19 +330,3 @@ class _Digesting:
     def write(self, data: bytes | memoryview) -> int:
         self.state.update(data)
         return len(data)
-
-
-def check_writable(folder: Path) -> None:
-    """Check, before work whose result goes into a folder, that a file can be made there.
-
-    A file without a name is made: to modes and users alone, a folder of the system looks writable for root.
-    """
-    if not folder.is_dir():
-        raise UsageError(f"there is no folder {folder}", "create it, or name a file in another folder")
-    try:
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise UsageError(
-            f"{folder} is not writable: {error.strerror}", "name a file in a folder you can write to"
-        ) from None

@@ -4,9 +4,8 @@ import pytest
 
 from common.errors import UsageError
 from common.model.plan import BudgetSplit, Layout
-from common.planning.arguments import parse_weights, split_groups
+from common.planning.arguments import parse_own_arguments, parse_weights, split_groups
 from common.planning.names import split_names
-from owner_node.local.charge import parse_own_arguments
 
 
 @pytest.mark.parametrize(

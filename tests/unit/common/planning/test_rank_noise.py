@@ -15,12 +15,12 @@ from common.planning.arguments import (
     RankNoise,
     ReleaseArguments,
     parse_arguments,
+    parse_own_arguments,
     parse_rank_noise,
 )
 from common.planning.planner import make_plan
 from common.words.guarantee import invariants, promises
 from common.words.numbers import rounded_up
-from owner_node.local.charge import parse_own_arguments
 from tests.fakes.protocol_peers import request, schema
 
 MADE = {"aggregator": "spiffe://d/aggregator/a", "created": "2026-01-01T00:00:00+00:00", "version": "0.1.0"}

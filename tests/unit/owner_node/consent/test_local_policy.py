@@ -9,7 +9,7 @@ import pytest
 from common.errors import RefusedError
 from common.model.task import PlannedAttribute
 from owner_node.config import PolicyConfig
-from owner_node.local.charge import check_local
+from owner_node.consent.judge import check_local
 from tests.fakes.consent_plans import local_work, planned
 
 TODAY = date(2026, 5, 6)
