@@ -79,7 +79,12 @@ _LONG = (
     "tests/distributions/test_attenuation.py::test_corrected_slopes_hold_the_original",
     "tests/distributions/test_attenuation.py::test_few_counted_values_are_corrected_exactly",
     "tests/unit/test_synthetic_experiment.py",
+    "tests/unit/common/analysis/test_forecast.py::test_a_planned_width",
+    "tests/unit/common/analysis/test_noisy_counts.py::test_intervals_are_not_much_wider_than_needed",
     "tests/unit/common/analysis/test_noisy_counts.py::test_intervals_hold_at_least_what_they_say",
+    "tests/unit/common/release/test_description.py::test_validators_object_to_nothing[mixed]",
+    "tests/unit/common/release/test_description.py::test_validators_object_to_nothing[vertical]",
+    "tests/unit/common/release/test_missing_values.py::test_estimates_of_present_values_hold",
     "tests/unit/common/synthesis/test_swaps.py::test_a_million_records_with_a_rule",
     "tests/unit/owner_node/console/test_console_pages.py::test_every_page_is_accessible",
     "tests/unit/owner_node/console/test_decision_page.py::test_the_print_says",
@@ -88,7 +93,7 @@ _LONG = (
     "tests/unit/owner_node/masking/test_quantiles.py::test_counts_of_spikes_have_the_stated_noise",
     "tests/unit/owner_node/synthesis/test_crossed.py::test_all_noise_together_has_the_stated_variance",
 )
-"""The second tier, which `make test-long` runs: real processes, and tests of 4 to 17 s of processor time."""
+"""The second tier, which `make test-long` runs: real processes, and tests of 4 to 31 s of processor time."""
 _LONG_NEEDS = frozenset({"docker", "spark", "chart"})
 """What makes a test that needs it one of the second tier, wherever it stands."""
 _SAMPLE = tuple(
