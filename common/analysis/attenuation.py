@@ -28,6 +28,10 @@ values, and a fifth too much for slopes of log-normal ones at w = 0.1; without i
 16 % too small at w = 0.3. So scores are divided by √r, and draws divide by anything between 1 and r. For two
 values every relation is linear: their scores are the values divided by λ.
 
+*The rest.* What scores restore in another shape, ρ = rℓ - PMτ, is small for values that rise evenly, and 8 %
+of the deviation where many records share a value and the next ones are far away (RAND HIE's expenditure).
+Another attribute can follow just that shape, as that of the insurance does. So draws give it a correlation.
+
 *Categories.* The indicator of a category is a function of the rank as well, whether or not the order of the
 categories means anything: records with the same label have random ranks within it. So it has scores, a sum
 over all labels. The equation is a linear one in as many unknowns as there are labels, and is solved exactly,
@@ -191,7 +195,7 @@ class Drawn:
     of_tails: Float64Array
     """The factor of the variance that comes from tails, `(N_DRAWS,)`."""
     within: Float64Array
-    """Variance within clusters by number of clusters, `(N_DRAWS,)`."""
+    """Variance within clusters by number of clusters, and that of the rest ρ, `(N_DRAWS,)`."""
     restored: float
     """r, the share of linear relations that scores restore."""
     cluster: float = 0.0
@@ -304,7 +308,7 @@ class MaskedValues:
         if self._of_ranks:
             # Ranks have no list of their own that could be noisy.
             lists, once = np.tile(self._list + self._mean, (N_DRAWS, 1)), np.ones(N_DRAWS)
-            within = self._within_clusters() * once
+            within = (self._within_clusters() + self._rest) * once
             return Drawn(
                 0 * lists, lists, self._mean * once, self._variance * once, once, within, self._restored
             )
@@ -336,7 +340,7 @@ class MaskedValues:
             means=means,
             variances=self._variance * of_noise * of_tails,
             of_tails=of_tails,
-            within=within,
+            within=within + self._rest,
             restored=self._restored,
             cluster=self._cluster,
         )
@@ -373,7 +377,11 @@ class MaskedValues:
         lower, upper, n_bins = self._attribute.lower, self._attribute.upper, self._list.size
         masked = np.clip(straight_lists(noisy, summed, n_bins), lower, upper)
         tails = np.clip(with_tails(masked, noisy, ends, summed, shapes), lower, upper)
-        within = tails.var(axis=1) - self._means_between(tails, ends).var(axis=1)
+        within, evenly = (
+            lists.var(axis=1) - self._means_between(lists, ends).var(axis=1) for lists in (tails, masked)
+        )
+        # Values in two groups at the ends of a cluster vary three times as much as those that rise evenly.
+        within = within + 2 * evenly
         straight = np.clip(straight_lists(centroids, summed, n_bins), lower, upper)
         return DrawnLists(straight, masked, tails, np.maximum(within, 0) / way.n_clusters)
 
@@ -452,6 +460,15 @@ class MaskedValues:
         """r, the share of linear relations that scores restore."""
         found = self._neumann(self._list)
         return float(self._list @ self._expected(self._within(found)) / (self._list @ self._list))
+
+    @property
+    def _rest(self) -> float:
+        """Return the variance of ρ; 0 where scores are solved for: these leave no shape but the finest."""
+        if self._few or self._different.size == 2:
+            return 0.0
+        restored = self._expected(self._within(self._neumann(self._list)))
+        rest = self._by_code(self._restored * self._list - restored)
+        return float(np.diff(self._ends) @ rest**2)
 
     def _average(self, of: Callable[[MaskingParams], float]) -> float:
         """Return the average over the records of a number of their owner."""

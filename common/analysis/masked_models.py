@@ -16,7 +16,8 @@ each cluster the two attributes may have a correlation of their own, of mean 0 a
 
 *Logistic regression.* The released records get weights that give them the corrected covariances of all terms
 of different attributes, and an ordinary fit follows (`common.analysis.calibration`). Relations of three
-attributes are as masking left them.
+attributes are as masking left them. Corrected covariances have more noise of sampling and assignment than
+those of as many original records: the weights move with that noise, too. Slopes are per unit of the draw.
 
 References:
     White 1980, A heteroskedasticity-consistent covariance matrix estimator (the sandwich of influences).
@@ -32,7 +33,7 @@ import numpy as np
 
 from common.analysis.answers import bounded, with_open
 from common.analysis.attenuation import Drawn
-from common.analysis.calibration import Targets, calibrated, logistic_fit, sampling_variances
+from common.analysis.calibration import WIDER, Targets, calibrated, logistic_fit, sampling_variances
 from common.analysis.originals import random_of
 from common.arrays import BoolArray, Float64Array, Int64Array
 from common.errors import UsageError
@@ -69,6 +70,17 @@ class Term:
     """The bin of each record's released value, `(n_records,)`."""
     drawn: Drawn
     """Draws of what the original values may have been; one draw where nothing is corrected."""
+
+    @property
+    def indicates(self) -> bool:
+        """True if the values are 0 and 1."""
+        return bool(np.isin(self.released, (-self.mean, 1 - self.mean)).all())
+
+    @property
+    def scales(self) -> Float64Array:
+        """How many times as large a slope per unit is as released values of its correlation say, by draw."""
+        found = self.released.std() / np.sqrt(self.drawn.variances)
+        return np.ones_like(found) if self.indicates else found
 
     @classmethod
     def as_released(cls, name: str, attribute: str, values: Float64Array) -> Self:
@@ -159,10 +171,7 @@ def correlations(terms: Sequence[Term], confidence: float, samples: int = 1) -> 
     names, as_released, draws, sampling = [], [], [], []
     for a, b in combinations(terms, 2):
         deviations = a.released.std() * b.released.std()
-        corrected = (a.scores * b.scores).mean() / deviations
-        influence = a.scores * b.scores / deviations
-        for each in (a, b):
-            influence = influence - corrected / 2 * each.released**2 / each.released.var()
+        influence = _influence(a, b)
         names.append((a.name, b.name))
         as_released.append((a.released * b.released).mean() / deviations)
         deviations_drawn = np.sqrt(a.drawn.variances * b.drawn.variances)
@@ -171,6 +180,15 @@ def correlations(terms: Sequence[Term], confidence: float, samples: int = 1) -> 
     index = pd.MultiIndex.from_tuples(names, names=["first", "second"])
     table = _table(index, np.array(as_released), np.stack(draws), samples * np.array(sampling), confidence)
     return table.assign(low=table["low"].clip(lower=-1), high=table["high"].clip(upper=1))
+
+
+def _influence(a: Term, b: Term) -> Float64Array:
+    """Return each record's influence on the correlation of two terms, `(n_records,)`."""
+    influence: Float64Array = a.scores * b.scores / (a.released.std() * b.released.std())
+    corrected = influence.mean()
+    for each in (a, b):
+        influence = influence - corrected / 2 * each.released**2 / each.released.var()
+    return influence
 
 
 def linear(response: Term, regressors: Sequence[Term], confidence: float, samples: int = 1) -> "pd.DataFrame":
@@ -237,17 +255,19 @@ def logistic(
     released = slopes(np.ones(len(values)))
     index = pd.Index([regressor.name for regressor in regressors], name=response.name)
     if response.drawn.means.size == 1:
-        slope, draws = released, np.zeros((len(released), 1)) + released[:, None]
+        slope, draws, ones = released, released[:, None], np.ones(len(values))
+        odds = values @ np.where(np.isfinite(released), released, 0)
+        expected = 1 / (1 + np.exp(odds.mean() - odds - np.log(response.mean / (1 - response.mean))))
+        sampling = sampling_variances(design, happened - expected, expected * (1 - expected), ones)[1:]
     else:
-        slope, moved = calibrated(targets(terms), slopes)
-        draws = slope[:, None] + moved.T - moved.mean(axis=0)[:, None]
-    finite = np.isfinite(draws).all(axis=1) & np.isfinite(released)
+        slope, moved = calibrated(targets(terms, sampled=True), slopes)
+        of_lists, of_sampling = np.split(moved.T, 2, axis=1)
+        scales = np.stack([each.scales[::_EVERY] for each in regressors])
+        draws = (slope[:, None] + WIDER * (of_lists - of_lists.mean(axis=1, keepdims=True))) * scales
+        sampling = WIDER**2 * of_sampling.var(axis=1) * (scales**2).mean(axis=1)
+    finite = np.isfinite(draws).all(axis=1) & np.isfinite(released) & np.isfinite(sampling)
     slope, draws = np.where(finite, slope, 0), np.where(finite[:, None], draws, 0)
-    odds = values @ slope
-    expected = 1 / (1 + np.exp(odds.mean() - odds - np.log(response.mean / (1 - response.mean))))
-    sampling = sampling_variances(
-        design, happened - expected, expected * (1 - expected), np.ones(len(values))
-    )[1:]
+    sampling = np.where(finite, sampling, 0)
     several = len({regressor.attribute for regressor in regressors}) > 1
     unseen = (_OF_THREE * (slope - np.where(finite, released, 0))) ** 2 if several else 0.0
     table = _table(index, released, draws, samples * sampling + unseen, confidence)
@@ -268,7 +288,7 @@ def _may_separate(response: Term, regressors: Sequence[Term], confidence: float)
     for attribute in dict.fromkeys(each.attribute for each in regressors):
         places = [place for place, each in enumerate(regressors) if each.attribute == attribute]
         terms = [regressors[place] for place in places]
-        if not all(np.isin(each.released, (-each.mean, 1 - each.mean)).all() for each in terms):
+        if not all(each.indicates for each in terms):
             continue
         records = np.stack([each.drawn.means for each in terms])
         events = np.stack([covariances(each, response) for each in terms]) + records * response.drawn.means
@@ -284,12 +304,17 @@ def _may_separate(response: Term, regressors: Sequence[Term], confidence: float)
     return open_ended
 
 
-def targets(terms: Sequence[Term]) -> Targets:
+def targets(terms: Sequence[Term], *, sampled: bool = False) -> Targets:
     """Return the products of terms that weights of the records are to give, by draw.
 
     Each is divided by the deviations of its draw: those of the released values are the list's own.
+
+    Args:
+        terms: The columns of a model.
+        sampled: Whether as many draws of the sampling of the records and of the noise on their assignment
+            follow those of the lists.
     """
-    products, moments, drawn = [], [], []
+    products, moments, drawn, influences = [], [], [], []
     for one, other in combinations(terms, 2):
         if one.attribute == other.attribute:
             continue
@@ -299,11 +324,18 @@ def targets(terms: Sequence[Term]) -> Targets:
         correlations_drawn = np.clip(covariances(one, other) / deviations, -1, 1)
         moments.append(float(np.median(correlations_drawn)) * released)
         drawn.append(correlations_drawn[::_EVERY] * released)
+        influences.append(_influence(one, other) * released)
     for term in terms:
         products.append(term.released)
         moments.append(0.0)
         drawn.append(np.zeros(term.drawn.means[::_EVERY].size))
-    return Targets(np.stack(products, axis=1), np.array(moments), np.stack(drawn, axis=1))
+        influences.append(np.zeros(len(term.released)))
+    middle, of_lists = np.array(moments), np.stack(drawn, axis=1)
+    if sampled:
+        noise = np.cov(np.stack(influences)) / len(influences[0])
+        of_sampling = random_of("sampling").multivariate_normal(middle, noise, len(of_lists), method="eigh")
+        of_lists = np.concatenate([of_lists, of_sampling])
+    return Targets(np.stack(products, axis=1), middle, of_lists)
 
 
 def _columns(terms: Sequence[Term]) -> tuple[Float64Array, Float64Array, Float64Array]:

@@ -229,6 +229,60 @@ def test_regression_of_several_regressors_is_least_squares():
     )
 
 
+def held(plan, columns, n_releases, ask, original) -> int:
+    """In how many releases the interval of a line holds the original."""
+    with tempfile.TemporaryDirectory() as directory:
+        lines = [ask(each.estimates) for each in draws(Path(directory), plan, columns, n_releases)]
+    return sum(line.low <= original <= line.high for line in lines)
+
+
+def test_correlations_with_a_shape_that_clusters_hide_hold():
+    """Two in five costs are 0, and the next ones far above; those of nearly all that are insured are 616."""
+    rng, n_records = np.random.default_rng(4), 20000
+    place = rng.random(n_records)
+    costs = [0, 0, 393, 576, 609, 616, 616, 666, 696, 753, 795, 829, 829]
+    cost = np.interp(place, [0, 0.405, 0.415, 0.455, 0.5, 0.52, 0.63, 0.67, 0.7, 0.79, 0.87, 0.96, 1], costs)
+    shares = np.select([place < 0.415, place < 0.5, place < 0.63, place < 0.67], [0.12, 0.7, 1, 0.32])
+    cost, insured = np.rint(100 * cost).astype(np.int64), rng.random(n_records) < shares
+    columns = {"cost": cost, "insured": insured.astype(np.int64)}
+    attributes = [
+        Attribute("cost", AttributeType.NUMBER, 0, 90000, decimals=2),
+        Attribute("insured", AttributeType.BOOLEAN, 0, 1),
+    ]
+    plan = plan_of(attributes, n_records, "0.2", owners="abcd", rank_noise=["0.1"])
+    found = held(
+        plan,
+        columns,
+        12,
+        lambda each: each.correlations(["cost", "insured"]).iloc[0],
+        np.corrcoef(cost, insured)[0, 1],
+    )
+    assert found >= 11
+
+
+@pytest.mark.parametrize("zeros", [0.3, 0.7])
+def test_log_odds_of_a_skewed_count_hold(zeros):
+    """Scores of a count with many zeros have much more noise of assignment than its values."""
+    rng, n_records = np.random.default_rng(3), 20000
+    visits = np.where(rng.random(n_records) < zeros, 0, 1 + rng.negative_binomial(0.9, 0.18, n_records))
+    visits = np.minimum(visits, 100)
+    event = (rng.random(n_records) < 1 / (1 + np.exp(1 - 0.04 * visits))).astype(np.int64)
+    attributes = [
+        Attribute("visits", AttributeType.INTEGER, 0, 100),
+        Attribute("event", AttributeType.BOOLEAN, 0, 1),
+    ]
+    plan = plan_of(attributes, n_records, "0.5", rank_noise=["0.1"])
+    (original,) = maximum_likelihood(event, visits)
+    found = held(
+        plan,
+        {"visits": visits, "event": event},
+        20,
+        lambda each: each.logistic("event", "visits").iloc[0],
+        original,
+    )
+    assert found >= 17
+
+
 def test_without_rank_noise_nothing_is_corrected():
     """Where records keep their ranks and clusters one value, released slopes are the corrected ones."""
     columns = related(0.7, lambda values: values)
