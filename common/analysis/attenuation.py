@@ -83,6 +83,8 @@ LARGEST_TAIL = 4.0
 HEAVY_TAIL = "too heavy a tail to correct: its clusters and their noise do not show how far it reaches"
 SPIKE = "many records share a value, and clusters do not show how many"
 NARROW = "too few of the records have it: the noise on ranks mixes it with other labels"
+_LEAST_FACTOR = 1e-9
+"""Least factor of the variance of a label, which noise makes 0."""
 _LEAST_RESTORED = 0.98
 """Share of a label that scores restore; below it, intervals of Adult's races missed original estimates."""
 _SPIKE, _SPIKE_CLUSTERS = 0.25, 2
@@ -271,9 +273,7 @@ class MaskedValues:
             return Distortion(noise, moved, None, None, "its labels have no order")
         if self._labels and self._restored < _LEAST_RESTORED:
             return Distortion(noise, moved, None, None, NARROW)
-        low, high = np.log(
-            np.maximum(np.quantile(self.drawn.variances, [0.025, 0.975]) / self._variance, 1e-9)
-        )
+        low, high = np.log(np.quantile(self.drawn.variances, [0.025, 0.975]) / self._variance)
         scale_error = float(np.hypot((high - low) / _DEVIATIONS, np.log(self._restored) / 2))
         if scale_error > LARGEST_SCALE_ERROR:
             return Distortion(noise, moved, None, None, "the noise of its values is too large")
@@ -326,7 +326,9 @@ class MaskedValues:
         means = lists.mean(axis=1)
         if self._indicates:
             means = np.clip(means, 0, 1)
-            of_noise, of_tails = means * (1 - means) / self._variance, np.ones(N_DRAWS)
+            # Nothing is divided by the variance of a draw in which nobody has the label.
+            of_noise = np.maximum(means * (1 - means) / self._variance, _LEAST_FACTOR)
+            of_tails = np.ones(N_DRAWS)
         else:
             least = straight.var() / 100
             of_noise = straight.var() / np.maximum(masked.var(axis=1), least)

@@ -312,6 +312,18 @@ def test_what_too_few_records_have_is_refused(tmp_path):
         of.logistic("marital", "group", "single")
 
 
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_a_value_that_hardly_anyone_has_is_no_division_by_zero(tmp_path):
+    """In some draws of the noise nobody is ill: the correlation is wide, and nothing is infinite."""
+    rng = np.random.default_rng(6)
+    attributes = (Attribute("ill", AttributeType.BOOLEAN, 0, 1), STUDY[1])
+    columns = {"ill": (rng.random(2000) < 0.01).astype(np.int64), "cost": rng.integers(0, 100_000, 2000)}
+    plan = plan_of(attributes, 2000, "1", rank_noise=["0.001"])
+    of = tessera.read_release(publish_masked(tmp_path, plan, columns).folder).estimates
+    (line,) = of.correlations(["ill", "cost"]).to_dict("records")
+    assert -1 <= line["low"] < 0 < line["high"] <= 1
+
+
 def test_no_interval_is_clipped_to_a_point():
     """An estimate outside of the bounds has the width of its noise; released shares are counts of records."""
     index = pd.Index(["below", "within", "above"])
