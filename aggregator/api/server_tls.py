@@ -103,7 +103,7 @@ def peer_certificate(
         A certificate that is valid now, for a client, and names one owner of the trust domain.
 
     Raises:
-        IdentityError: If there is none, or one of these does not hold.
+        IdentityError: If no certificate was shown, or one of these does not hold.
     """
     pem = next(iter(context.auth_context().get("x509_pem_cert", ())), None)
     if pem is None:

@@ -49,7 +49,7 @@ class _Thresholds:
     from_even: float
     """Standard deviations from which a sum is far from an even share."""
     outstanding: float
-    """x is the logarithm of how many counts, or sums of a size, there are, plus this. A count above scale · x
+    """x is the logarithm of the number of counts, or of sums of a size, plus this. A count above scale · x
     stands out, and a sum of m above scale · (2 sqrt(m x) + x/4)."""
 
 

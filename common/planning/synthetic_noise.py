@@ -152,7 +152,7 @@ def hidden_by_noise(design: Design) -> bool:
 
 
 def pairs_possible(design: Design) -> int:
-    """Return the largest number of tables that noise leaves usable; 0 if there is none, or if all are."""
+    """Return the largest number of tables that noise leaves usable; 0 if no table is usable, or all are."""
     fewer = [design.pairs[:number] for number in range(1, len(design.pairs))]
     number = bisect_left(
         fewer, True, key=lambda pairs: noise_share(replace(design, named_pairs=pairs)) > WARNED

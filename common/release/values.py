@@ -195,7 +195,7 @@ def to_units(attribute: Attribute, column: pa.ChunkedArray) -> pa.ChunkedArray:
         The values as int64; null for a category that is not declared.
 
     Raises:
-        pyarrow.ArrowException: If a value is none of the attribute's type.
+        pyarrow.ArrowException: If a value is not of the attribute's type.
     """
     form = _FORMS[attribute.type]
     if not attribute.keeps_missing:

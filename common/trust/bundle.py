@@ -40,7 +40,7 @@ class Bundle:
         """Read a bundle; what its certificates are worth is judged by who installs it.
 
         Raises:
-            ProtocolError: If it is none, or unreasonably large.
+            ProtocolError: If it is not a bundle, or unreasonably large.
             IdentityError: If a certificate in it cannot be read.
         """
         try:
