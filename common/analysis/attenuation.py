@@ -62,8 +62,10 @@ import numpy as np
 
 from common.analysis.originals import (
     N_DRAWS,
+    STRAY,
     before_noise,
     from_counts,
+    likely_counts,
     noisy_centroids,
     random_of,
     straight_lists,
@@ -368,9 +370,11 @@ class MaskedValues:
     ) -> DrawnLists:
         if way.planned.rules.carrier is COUNTS:
             share = way.n_records / self._counts.sum()
-            counts = from_counts(self._counts * share, way.count_scale, noise)
+            likely = likely_counts(self._counts * share, way.count_scale, noise)
+            counts = from_counts(likely, way.count_scale, noise)
             lists = np.stack([self._list_of_counts(count_draw) for count_draw in counts])
-            straight = self._list + self._mean
+            lists += (STRAY - 1) * (lists - lists.mean(axis=0))
+            straight = self._list_of_counts(likely)
             return DrawnLists(straight, lists, lists, np.zeros(N_DRAWS))
         ends, summed = way.cluster_ends, way.summed_ends
         centroids = _between(summed, self._grid, _running(self._list))

@@ -133,7 +133,8 @@ class MaskedEstimates(Estimates):
         cluster = 1.5 / min(way.n_clusters for way in self.ways(self.listed(name)))
         inside = bool(((at >= cluster) & (at <= 1 - cluster)).all())
         term, missing = self._present(name, allowed=HEAVY_TAIL if inside else "")
-        table = masked_models.quantiles(term, at.tolist(), asked.confidence, 1 + asked.population)
+        unit = float(self.listed(name).unit)
+        table = masked_models.quantiles(term, at.tolist(), unit, asked.confidence, 1 + asked.population)
         return with_missing(table, missing)
 
     def correlations(

@@ -499,12 +499,12 @@ class SyntheticEstimates(Estimates):
                 tables[key] = table + np.concatenate([np.zeros((1, *table.shape)), noise])
             first, second = means if one.place == key[0] else reversed(means)
             noisy = (first @ tables[key] @ second / self._design.n_records).tolist()
-            # On a logarithmic scale relations need not go on within wide bins: by a part that is drawn.
-            wide = any(column.is_logarithmic for column in (one, other))
-            parts = random.uniform(0, 1, _N_DRAWS) if wide else np.ones(_N_DRAWS)
+            # Relations go on within bins by a part that is drawn; on a logarithmic scale they need not.
+            middle = 0.5 if any(column.is_logarithmic for column in (one, other)) else 1.0
+            parts = middle + random.uniform(-0.5, 0.5, _N_DRAWS)
             restored = [
                 each + part * (ungrouped(each / spread, min(kept, 1.0))[0] * spread - each)
-                for part, each in zip([0.5 if wide else 1.0, *parts], noisy, strict=True)
+                for part, each in zip([middle, *parts], noisy, strict=True)
             ]
             products.append(one.centred * other.centred)
             moments.append(restored[0])

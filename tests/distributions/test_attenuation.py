@@ -283,6 +283,43 @@ def test_log_odds_of_a_skewed_count_hold(zeros):
     assert found >= 17
 
 
+def test_log_odds_of_several_numbers_have_no_bias(tmp_path):
+    """Weights that strengthen relations keep the variance of a number: with a larger one, odds are too small.
+
+    Without that, a sixth to a third of what masking takes is missing.
+    """
+    rng, n_records = np.random.default_rng(8), 20_000
+    age, hours = rng.normal(60, 12, n_records), rng.normal(40, 10, n_records)
+    columns = {
+        "age": np.clip(np.rint(age), 20, 100).astype(np.int64),
+        "hours": np.clip(np.rint(hours), 1, 80).astype(np.int64),
+    }
+    odds = 0.12 * (columns["age"] - 70) + 0.05 * (columns["hours"] - 40)
+    columns["died"] = (rng.random(n_records) < 1 / (1 + np.exp(-odds))).astype(np.int64)
+    attributes = [
+        Attribute("age", AttributeType.INTEGER, 20, 100),
+        Attribute("hours", AttributeType.INTEGER, 1, 80),
+        Attribute("died", AttributeType.BOOLEAN, 0, 1),
+    ]
+    plan = plan_of(attributes, n_records, "4", rank_noise=["0.1"])
+    original = maximum_likelihood(columns["died"], columns["age"], columns["hours"])
+    tables = [each.estimates.logistic("died", ["age", "hours"]) for each in draws(tmp_path, plan, columns, 8)]
+    taken, missing = (
+        original - np.mean([table[column] for table in tables], axis=0) for column in ("released", "estimate")
+    )
+    assert np.all(np.abs(missing) < 0.12 * taken)
+
+
+def test_quantiles_are_values_of_the_domain(tmp_path):
+    """A quantile of whole numbers is one, and so are the ends of its interval."""
+    columns = people(N_RECORDS)
+    plan = plan_of(PEOPLE, N_RECORDS, "1")
+    (release,) = draws(tmp_path, plan, columns, 1)
+    found = release.estimates.quantiles("age")[["released", "estimate", "low", "high"]]
+    unit = float(PEOPLE[0].unit)
+    assert np.allclose(found / unit, np.rint(found / unit), atol=1e-6)
+
+
 def test_without_rank_noise_nothing_is_corrected():
     """Where records keep their ranks and clusters one value, released slopes are the corrected ones."""
     columns = related(0.7, lambda values: values)

@@ -317,7 +317,7 @@ def test_a_value_that_hardly_anyone_has_is_no_division_by_zero(tmp_path):
     """In some draws of the noise nobody is ill: the correlation is wide, and nothing is infinite."""
     rng = np.random.default_rng(6)
     attributes = (Attribute("ill", AttributeType.BOOLEAN, 0, 1), STUDY[1])
-    columns = {"ill": (rng.random(2000) < 0.01).astype(np.int64), "cost": rng.integers(0, 100_000, 2000)}
+    columns = {"ill": (rng.random(2000) < 0.011).astype(np.int64), "cost": rng.integers(0, 100_000, 2000)}
     plan = plan_of(attributes, 2000, "1", rank_noise=["0.001"])
     of = tessera.read_release(publish_masked(tmp_path, plan, columns).folder).estimates
     (line,) = of.correlations(["ill", "cost"]).to_dict("records")

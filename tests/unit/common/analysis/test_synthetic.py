@@ -335,6 +335,11 @@ def test_exact_counts_give_the_original_correlation():
     found = of.regress("score", "age").loc["age"]
     true = np.polyfit(VALUES["age"], VALUES["score"] / 10, 1)[0]
     assert found["estimate"] == pytest.approx(true, rel=0.03)
+    # How relations go on within bins is not known: a part of what was added is in the standard error.
+    correlation = of.correlations(["age", "score"]).iloc[0]
+    assert found["standard_error"] / found["estimate"] == pytest.approx(
+        1.2 * correlation["standard_error"] / correlation["estimate"], rel=0.4
+    )
 
 
 def test_rare_labels_are_one_level_and_not_the_reference(monkeypatch):
