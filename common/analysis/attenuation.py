@@ -57,22 +57,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 
 from common.analysis.originals import (
     N_DRAWS,
-    STRAY,
+    WIDER_COUNTS,
     before_noise,
     from_counts,
-    likely_counts,
     noisy_centroids,
     random_of,
     straight_lists,
     with_tails,
 )
 from common.arrays import Float64Array, Int64Array
-from common.model.mechanisms import COUNTS, QUANTILES, PublicNumbers
+from common.model.mechanisms import COUNTS, QUANTILES, PublicNumbers, has_no_order
 from common.model.ranks import joint_ranks
 from common.model.schema import Attribute
 from common.model.tails import Tails
@@ -98,6 +98,9 @@ _MOST_BINS = 512
 _RANGES = 3
 _TERMS = 4
 """Terms of Neumann's series."""
+_COUNT_DRAWS, _FEWEST_DRAWS = 100, 25
+"""Draws of all owners' counts, each of which takes milliseconds, and of one owner's; they are used several
+times, combined at random."""
 _FEW, _LEAST_LEFT = 128, 0.05
 """The most counted values whose scores are solved for; what masking leaves less of is not restored."""
 
@@ -219,6 +222,10 @@ class Drawn:
         )
 
 
+DrawnCounts: TypeAlias = tuple[Float64Array, Float64Array, Int64Array]
+"""Likely counts of an owner, draws of what is released of them, and which of these each draw is."""
+
+
 class MaskedValues:
     """The released values of one attribute, with how its owners masked it.
 
@@ -229,6 +236,8 @@ class MaskedValues:
         units: The released values in resolution units, `(n_records,)`, at least one.
         labels: Codes of categories, whose indicator (1 or 0) takes the place of the values; or empty.
         ranks: Whether the mean ranks of equal values, as shares, take the place of the values.
+        squares: Whether the squares of values less their mean take their place.
+        drawn_counts: Draws of counts by owner, which other columns of the same attribute have drawn or draw.
     """
 
     def __init__(
@@ -239,7 +248,10 @@ class MaskedValues:
         labels: Sequence[int] = (),
         *,
         ranks: bool = False,
+        squares: bool = False,
+        drawn_counts: dict[int, DrawnCounts] | None = None,
     ) -> None:
+        self._drawn_counts = {} if drawn_counts is None else drawn_counts
         self._attribute, self._ways, self._labels = attribute, ways, labels
         sizes = np.array([way.n_records for way in ways], dtype=np.float64)
         self._shares: Float64Array = sizes / sizes.sum()
@@ -248,8 +260,13 @@ class MaskedValues:
         self._codes = codes
         self._ends: Float64Array = np.append(0, np.cumsum(self._counts)) / units.size
         self._of_ranks = ranks
-        shown = (np.isin(codes, labels) if labels else codes).astype(np.float64)
-        self._different: Float64Array = (self._ends[:-1] + self._ends[1:]) / 2 if ranks else shown
+        first = attribute.lower
+        every = np.arange(first, max(first + attribute.n_values, int(codes[-1]) + 1))
+        self._of_values = (np.isin(every, labels) if labels else every).astype(np.float64)
+        if squares:
+            self._of_values = (self._of_values - np.average(codes, weights=self._counts)) ** 2
+        middles = (self._ends[:-1] + self._ends[1:]) / 2
+        self._different: Float64Array = middles if ranks else self._of_values[codes - first]
         ordered = np.repeat(self._different, self._counts)
         n_bins = min(ordered.size, _MOST_BINS)
         edges = np.arange(n_bins + 1) * ordered.size // n_bins
@@ -319,7 +336,7 @@ class MaskedValues:
         for number, (way, share) in enumerate(zip(self._ways, self._shares, strict=True)):
             # All owners' tails have the same shape; their noise is their own.
             shapes, noise = random_of(self._attribute.name), random_of(f"{self._attribute.name} {number}")
-            owner_lists = self._of_owner(way, shapes, noise)
+            owner_lists = self._of_owner(number, way, shapes, noise)
             straight += share * owner_lists.straight
             masked += share * owner_lists.masked
             tails += share * owner_lists.tails
@@ -366,14 +383,12 @@ class MaskedValues:
         return shares
 
     def _of_owner(
-        self, way: MaskingParams, shapes: np.random.Generator, noise: np.random.Generator
+        self, number: int, way: MaskingParams, shapes: np.random.Generator, noise: np.random.Generator
     ) -> DrawnLists:
         if way.planned.rules.carrier is COUNTS:
-            share = way.n_records / self._counts.sum()
-            likely = likely_counts(self._counts * share, way.count_scale, noise)
-            counts = from_counts(likely, way.count_scale, noise)
-            lists = np.stack([self._list_of_counts(count_draw) for count_draw in counts])
-            lists += (STRAY - 1) * (lists - lists.mean(axis=0))
+            likely, drawn, places = self._counts_of_owner(number, way, noise)
+            lists = np.stack([self._list_of_counts(each) for each in drawn])[places]
+            lists += (WIDER_COUNTS - 1) * (lists - lists.mean(axis=0))
             straight = self._list_of_counts(likely)
             return DrawnLists(straight, lists, lists, np.zeros(N_DRAWS))
         ends, summed = way.cluster_ends, way.summed_ends
@@ -391,9 +406,22 @@ class MaskedValues:
         straight = np.clip(straight_lists(centroids, summed, n_bins), lower, upper)
         return DrawnLists(straight, masked, tails, np.maximum(within, 0) / way.n_clusters)
 
+    def _counts_of_owner(self, number: int, way: MaskingParams, noise: np.random.Generator) -> DrawnCounts:
+        """Return draws of an owner's counts, which all columns of an attribute share."""
+        if number not in self._drawn_counts:
+            attribute, share = self._attribute, way.n_records / self._counts.sum()
+            counts = np.bincount(self._codes - attribute.lower, self._counts * share, attribute.n_values)
+            n_draws = max(_COUNT_DRAWS // len(self._ways), _FEWEST_DRAWS)
+            ordered = not has_no_order(attribute)
+            likely, drawn = from_counts(
+                counts.astype(np.float64), way.count_scale, noise, ordered=ordered, n_draws=n_draws
+            )
+            self._drawn_counts[number] = likely, drawn, noise.permutation(N_DRAWS) % n_draws
+        return self._drawn_counts[number]
+
     def _list_of_counts(self, counts: Float64Array) -> Float64Array:
-        """Return the list that has some counts of the released values, by bin."""
-        ends, sums = (np.append(0, np.cumsum(each)) for each in (counts, counts * self._different))
+        """Return the list that has some counts of all values, by bin."""
+        ends, sums = (np.append(0, np.cumsum(each)) for each in (counts, counts * self._of_values))
         running = np.interp(self._grid, ends / ends[-1], sums / ends[-1])
         found: Float64Array = np.diff(running) * self._list.size
         return found

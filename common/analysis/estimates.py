@@ -210,8 +210,8 @@ class Estimates(ABC):
 
         Args:
             response: A number, a date, a boolean or a category of two labels.
-            on: The regressors: these, or categories; "age:sex" is the interaction of two that were counted
-                together, and "age*sex" stands for both and their interaction.
+            on: The regressors: these, or categories; "age:sex" is the interaction of two that were counted,
+                in a synthetic release together, and "age*sex" stands for both and their interaction.
         """
         asked, regressors = Interval(confidence, population), self._model(response, on)
         if not is_numeric(self.attribute(response)):
@@ -301,13 +301,9 @@ class Estimates(ABC):
             reason = f"time, event and another attribute are a relation of three, which {self.of_three}"
         return UsageError(f"{what} no true intervals here: {reason}", hint)
 
+    @abstractmethod
     def _check_interaction(self, first: str, second: str) -> None:
         """Raises UsageError unless relations of a third attribute with both are known."""
-        raise UsageError(
-            f"the interaction of {first!r} and {second!r} has no true interval here: with the response it is "
-            f"a relation of three attributes, which {self.of_three}",
-            f"ask for a synthetic release that counts both together: --together {first}:{second}",
-        )
 
     def _model(self, response: str, on: str | Sequence[str]) -> list[str]:
         """Return the regressors, whose attributes are all different from the response."""

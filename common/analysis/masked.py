@@ -8,18 +8,20 @@ refused, with the reason.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from common.analysis import masked_models
+from common.analysis import masked_calibration, masked_models
 from common.analysis.answers import is_numeric, names_of, with_missing
-from common.analysis.attenuation import HEAVY_TAIL, Distortion, MaskedValues, MaskingParams
-from common.analysis.calibration import resampled
+from common.analysis.attenuation import HEAVY_TAIL, Distortion, DrawnCounts, MaskedValues, MaskingParams
+from common.analysis.calibration import linear_fit, logistic_fit, resampled
 from common.analysis.estimates import Estimates, Interval
 from common.arrays import Float64Array, Int64Array
 from common.errors import UsageError
+from common.model.mechanisms import COUNTS
 from common.model.plan import Plan
 from common.model.schema import Attribute
 from common.release.values import to_units
@@ -53,7 +55,8 @@ class MaskedEstimates(Estimates):
 
     def __init__(self, plan: Plan, records: Mapping[str, int], table: pa.Table) -> None:
         self._plan, self._records, self._table = plan, records, table
-        self._masked_values: dict[tuple[str, tuple[int, ...], bool], MaskedValues] = {}
+        self._drawn_counts: dict[str, dict[int, DrawnCounts]] = {}
+        self._masked_values: dict[tuple[str, tuple[int, ...], bool, bool], MaskedValues] = {}
 
     @cached_property
     def distortions(self) -> Mapping[str, Distortion]:
@@ -61,12 +64,18 @@ class MaskedEstimates(Estimates):
         return {attribute.name: self._values_of(attribute).distortion for attribute in self._plan.counted}
 
     def _values_of(
-        self, attribute: Attribute, labels: Sequence[int] = (), *, ranks: bool = False
+        self, attribute: Attribute, labels: Sequence[int] = (), *, ranks: bool = False, squares: bool = False
     ) -> MaskedValues:
-        key = attribute.name, tuple(labels), ranks
+        key = attribute.name, tuple(labels), ranks, squares
         if key not in self._masked_values:
             self._masked_values[key] = MaskedValues(
-                attribute, self.ways(attribute), self._units(attribute), labels, ranks=ranks
+                attribute,
+                self.ways(attribute),
+                self._units(attribute),
+                labels,
+                ranks=ranks,
+                squares=squares,
+                drawn_counts=self._drawn_counts.setdefault(attribute.name, {}),
             )
         return self._masked_values[key]
 
@@ -94,7 +103,8 @@ class MaskedEstimates(Estimates):
             for each in map(self.attribute, names)
             if not each.is_categorical
         }
-        for number, chosen in enumerate(resampled(masked_models.targets(terms))):
+        moments = masked_calibration.targets(terms, sampled=True)
+        for number, chosen in enumerate(resampled(masked_calibration.moved_at_once(moments))):
             found = {name: own[chosen] for name, own in units.items()}
             for name, of_draws in lists.items():
                 attribute, own = self.attribute(name), found[name]
@@ -112,7 +122,7 @@ class MaskedEstimates(Estimates):
 
     def _mean(self, name: str, asked: Interval) -> "pd.DataFrame":
         term, missing = self._present(name)
-        table = masked_models.means([term], asked.confidence, 1 + asked.population)
+        table = masked_models.means([term], asked.confidence, _samples(term, asked))
         return with_missing(table, missing)
 
     def _shares(self, name: str, asked: Interval) -> "pd.DataFrame":
@@ -125,7 +135,7 @@ class MaskedEstimates(Estimates):
             ) from None
         units = self._units(attribute)
         released = np.bincount(units, minlength=attribute.n_values) / units.size
-        n_records = units.size // (1 + asked.population)
+        n_records = units.size if asked.population else np.inf
         return masked_models.shares(attribute.labels, released, draws, n_records, asked.confidence)
 
     def _quantiles(self, name: str, at: Float64Array, asked: Interval) -> "pd.DataFrame":
@@ -134,7 +144,7 @@ class MaskedEstimates(Estimates):
         inside = bool(((at >= cluster) & (at <= 1 - cluster)).all())
         term, missing = self._present(name, allowed=HEAVY_TAIL if inside else "")
         unit = float(self.listed(name).unit)
-        table = masked_models.quantiles(term, at.tolist(), unit, asked.confidence, 1 + asked.population)
+        table = masked_models.quantiles(term, at.tolist(), unit, asked.confidence, _samples(term, asked))
         return with_missing(table, missing)
 
     def correlations(
@@ -204,14 +214,63 @@ class MaskedEstimates(Estimates):
         return indicator
 
     def _linear(self, response: str, on: Sequence[str], asked: Interval) -> "pd.DataFrame":
-        terms = self._regressors(on)
-        return masked_models.linear(self._term(response), terms, asked.confidence, 1 + asked.population)
+        happened, samples = self._term(response), 1 + asked.population
+        columns = self._columns(on)
+        if all(len(each) == 1 for each in columns):
+            terms = [term for (term,) in columns]
+            return masked_models.linear(happened, terms, asked.confidence, samples)
+        return masked_calibration.model(happened, columns, linear_fit, asked.confidence, samples)
 
     def _logistic(self, response: str, code: int, on: Sequence[str], asked: Interval) -> "pd.DataFrame":
         as_released = not self.attribute(response).categories and code == 1
         happened = self._frequent(response, code, self._term(response, () if as_released else [code]))
-        terms = self._regressors(on, _LEAST_SHARE)
-        return masked_models.logistic(happened, terms, asked.confidence, 1 + asked.population)
+        columns, samples = self._columns(on, _LEAST_SHARE), 1 + asked.population
+        return masked_calibration.model(happened, columns, logistic_fit, asked.confidence, samples)
+
+    def _columns(self, on: Sequence[str], least_share: float = 0.0) -> list[masked_calibration.Column]:
+        """Return the columns of a model: terms, and both of each interaction."""
+        found: list[masked_calibration.Column] = []
+        for name in on:
+            if not set(name.split(":")) <= set(on):
+                raise UsageError(
+                    f"{name!r} needs both of its attributes beside it", f"on={[name.replace(':', '*')]!r}"
+                )
+            parts = [self._regressors([each], least_share) for each in name.split(":")]
+            if len(parts) > 1:
+                parts = [[self._with_square(term) for term in own] for own in parts]
+                self._check_cells(*parts)
+            found += product(*parts)
+        return found
+
+    def _check_cells(self, first: Sequence[masked_models.Term], second: Sequence[masked_models.Term]) -> None:
+        """Raises UsageError if too few of the records have both of two labels of an interaction."""
+        for one, other in product(first, second):
+            share = float(np.median(masked_models.covariances(one, other))) + one.mean * other.mean
+            if one.indicates and other.indicates and share < _LEAST_SHARE:
+                raise UsageError(
+                    f"the interaction of {one.name!r} and {other.name!r} cannot be corrected: less than "
+                    f"{_LEAST_SHARE:.0%} of the records have both",
+                    "leave the interaction out; or ask the owners for a synthetic release",
+                )
+
+    def _with_square(self, term: masked_models.Term) -> masked_models.Term:
+        """Return a term with the column of its squares, which its interactions depend on."""
+        if term.indicates:
+            return term
+        attribute = self._plan.counted_attribute(term.attribute)
+        scale = float(attribute.unit) ** 2
+        squares, what = self._values_of(attribute, squares=True), f"the square of {term.attribute!r}"
+        name, values = f"{term.name}²", term.released**2
+        return replace(term, squared=_corrected_term(name, term.attribute, values, squares, scale, what=what))
+
+    def _check_interaction(self, first: str, second: str) -> None:
+        for name in (first, second):
+            if any(way.planned.rules.carrier is not COUNTS for way in self.ways(self.attribute(name))):
+                raise UsageError(
+                    f"the interaction of {first!r} and {second!r} has no true interval here: values of "
+                    f"{name!r} were not counted, and clusters hide relations of three",
+                    f"ask for a synthetic release that counts both together: --together {first}:{second}",
+                )
 
     def numeric(self) -> list[str]:
         """Return the names of numeric attributes that can be corrected, or have missing values."""
@@ -314,9 +373,7 @@ class MaskedEstimates(Estimates):
             scale, values = 1.0, ((np.cumsum(counts) - counts / 2) / units.size)[place]
         masked = self._values_of(attribute, labels, ranks=ranks)
         what = f"category {texts!r} of attribute {name!r}" if labels else f"attribute {name!r}"
-        return _corrected_term(
-            masked_models.Term.as_released(shown, name, values), masked, scale, what, allowed
-        )
+        return _corrected_term(shown, name, values, masked, scale, what=what, allowed=allowed)
 
     def _present(self, name: str, allowed: str = "") -> tuple[masked_models.Term, float]:
         """Return the column of an attribute's present values, and the share that is missing.
@@ -342,16 +399,32 @@ class MaskedEstimates(Estimates):
         ways = [replace(way, n_records=max(round(way.n_records * share), 1)) for way in ways]
         masked = MaskedValues(replace(attribute, keeps_missing=False), ways, present)
         values = np.asarray(present * scale, dtype=np.float64)
-        as_released = masked_models.Term.as_released(name, name, values)
-        return _corrected_term(as_released, masked, scale, f"attribute {name!r}", allowed), 1 - share
+        what = f"attribute {name!r}"
+        return _corrected_term(name, name, values, masked, scale, what=what, allowed=allowed), 1 - share
+
+
+def _samples(term: masked_models.Term, asked: Interval) -> int:
+    """Return how often the sampling of records counts for the list of one attribute.
+
+    The assignment does not matter to it, but clusters hide about as much.
+    """
+    return asked.population + bool(term.drawn.cluster)
 
 
 def _corrected_term(
-    as_released: masked_models.Term, masked: MaskedValues, scale: float, what: str, allowed: str
+    name: str,
+    attribute: str,
+    values: Float64Array,
+    masked: MaskedValues,
+    scale: float,
+    *,
+    what: str,
+    allowed: str = "",
 ) -> masked_models.Term:
     """Return a column with its correction; raises UsageError for a reason that is not allowed."""
     if (note := masked.distortion.note) and note != allowed:
         raise UsageError(f"{what} cannot be corrected: {note}", _UNCORRECTED)
-    scores = masked.scores * scale
+    scores, mean = masked.scores * scale, float(values.mean())
     scores -= scores.mean()
-    return replace(as_released, scores=scores, bins=masked.bins, drawn=masked.drawn.times(scale))
+    drawn = masked.drawn.times(scale)
+    return masked_models.Term(name, attribute, mean, values - mean, scores, masked.bins, drawn)

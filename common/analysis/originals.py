@@ -30,6 +30,7 @@ import numpy as np
 
 from common.arrays import Float64Array
 from common.model.counts import nearest_counts
+from common.model.empty_regions import without_stray_counts
 
 N_DRAWS = 200
 _SHAPES = np.linspace(-2.5, 0.95, 70) + 1e-9
@@ -37,8 +38,11 @@ _SHAPES = np.linspace(-2.5, 0.95, 70) + 1e-9
 _BELOW, _ABOVE = 0.2, 0.8
 """How far the shape of a tail may be from that of the centroids."""
 _MOST_HEAVY = 0.6
-STRAY = 1.5
-"""Masking leaves out stray counts, too: means of Adult's ages scattered 1.6 times as far as without it."""
+_FEW_DRAWS = 40
+"""Draws that a mean takes."""
+WIDER_COUNTS = 1.25
+"""How much farther draws of counts spread than noise alone: they start from released counts, not from the
+original ones. With 1, means and log odds of Adult and flchain missed more often (four owners, ε = 1)."""
 
 
 def random_of(name: str) -> np.random.Generator:
@@ -148,36 +152,44 @@ def with_tails(
     return found
 
 
-def from_counts(counts: Float64Array, scale: float, random: np.random.Generator) -> Float64Array:
-    """Return counts with noise, `(N_DRAWS, n_different)`, not negative and of the same sum.
+def from_counts(
+    counts: Float64Array, scale: float, random: np.random.Generator, *, ordered: bool, n_draws: int
+) -> tuple[Float64Array, Float64Array]:
+    """Return likely original counts, and draws of what is released of these.
+
+    Making counts not negative gives records to values that nobody has. What it gives once more is taken from
+    the released counts. With draws around the released counts themselves, log odds missed more often.
 
     Args:
-        counts: Of an owner's records by released value, `(n_different,)`.
+        counts: Of an owner's records by value, as released, `(n_values,)`.
         scale: Laplace scale of the noise, in records.
         random: Draws the noise.
+        ordered: Whether stray counts are left out, as masking does for values that have an order.
+        n_draws: How many draws.
+
+    Returns:
+        `(n_values,)` and `(n_draws, n_values)`, not negative and of the same sum.
     """
-    noisy = counts + random.laplace(0, scale, (N_DRAWS, counts.size))
-    return np.stack([nearest_counts(draw, float(counts.sum())) for draw in noisy])
+    n_records = float(counts.sum())
 
+    def released(of: Float64Array, number: int) -> Float64Array:
+        noisy = of + random.laplace(0, scale, (number, of.size))
+        if not ordered:
+            return np.stack([nearest_counts(draw, n_records) for draw in noisy])
+        return np.stack([without_stray_counts(draw, n_records, scale) for draw in noisy])
 
-def likely_counts(counts: Float64Array, scale: float, random: np.random.Generator) -> Float64Array:
-    """Return counts, `(n_different,)`, that noise makes into about the released ones.
-
-    Making counts not negative adds to small ones. What noise once more adds is taken back. With draws around
-    the released counts themselves, log odds of Adult and flchain missed more often (four owners, ε = 1).
-    Arguments are those of `from_counts`.
-    """
-    added = from_counts(counts, scale, random).mean(axis=0) - counts
-    return nearest_counts(counts - added, float(counts.sum()))
+    added = released(counts, _FEW_DRAWS).mean(axis=0) - counts
+    likely = nearest_counts(counts - added, n_records)
+    return likely, released(likely, n_draws)
 
 
 def before_noise(counts: Float64Array, scale: float, random: np.random.Generator) -> Float64Array:
-    """Return counts that released ones may come from, some negative; arguments as for `from_counts`.
+    """Return counts of labels that released ones may come from, some negative, `(N_DRAWS, n_labels)`.
 
     A released count of 0 had noise, too: its draws spread as far as those of others. What making counts
     nonnegative adds to small counts and takes from others is taken back on average.
     """
-    noise = random.laplace(0, STRAY * scale, (N_DRAWS, counts.size))
+    noise = random.laplace(0, WIDER_COUNTS * scale, (N_DRAWS, counts.size))
     made = np.stack([nearest_counts(counts + draw, float(counts.sum())) for draw in noise])
     return np.asarray(2 * counts - made.mean(axis=0) - noise, dtype=np.float64)
 

@@ -694,7 +694,11 @@ class SyntheticEstimates(Estimates):
 
     def _check_interaction(self, first: str, second: str) -> None:
         if self._counts.place(first) != self._counts.place(second):
-            super()._check_interaction(first, second)
+            raise UsageError(
+                f"the interaction of {first!r} and {second!r} has no true interval here: with the response "
+                f"it is a relation of three attributes, which {self.of_three}",
+                f"ask for a synthetic release that counts both together: --together {first}:{second}",
+            )
 
     def _check_varies(self, column: _Column) -> None:
         """Raises UsageError if noise or the width of counted parts hides a column's variance."""

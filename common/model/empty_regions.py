@@ -132,7 +132,7 @@ def _are_empty(
 ) -> BoolArray:
     """Return which values lie in a region that is empty, `(n_kept,)`; a count above `least` stands out."""
     variance, n_kept = 2 * scale**2, noisy.size
-    padded = np.pad(noisy, 1, constant_values=0)
+    padded = np.concatenate([[0.0], noisy, [0.0]])
     rest: BoolArray = noisy - np.maximum(np.maximum(padded[:-2], padded[2:]), 0) <= least
     per_value = (n_records - noisy.cumsum()[-1]) / n_kept
     even = max(noisy[rest].cumsum()[-1] / np.count_nonzero(rest) + per_value, 0) if rest.any() else 0
@@ -141,7 +141,7 @@ def _are_empty(
     regions = np.stack([np.where(rest, each, 0.0) for each in (noisy, nearest, 1.0, noisy > least)])
     while regions.shape[1] > 1:
         if regions.shape[1] % 2:
-            regions = np.pad(regions, ((0, 0), (0, 1)))
+            regions = np.concatenate([regions, np.zeros((len(regions), 1))], axis=1)
         regions, width = regions[:, ::2] + regions[:, 1::2], 2 * width
         summed, near, size, stands = regions
         x = max(_log(n_kept / width), 0) + way.outstanding

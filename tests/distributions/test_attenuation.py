@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from common.analysis.attenuation import MaskedValues, MaskingParams
+from common.analysis.calibration import linear_fit, logistic_fit
 from common.errors import UsageError
 from common.model.ranks import joint_ranks
 from common.model.schema import Attribute, AttributeType
@@ -308,6 +309,90 @@ def test_log_odds_of_several_numbers_have_no_bias(tmp_path):
         original - np.mean([table[column] for table in tables], axis=0) for column in ("released", "estimate")
     )
     assert np.all(np.abs(missing) < 0.12 * taken)
+
+
+def trial(n_records: int) -> dict[str, np.ndarray]:
+    """Age raises the score and the odds of men, and lowers those of women."""
+    rng = np.random.default_rng(8)
+    age, man = np.clip(np.rint(rng.normal(60, 10, n_records)), 40, 89), rng.integers(0, 2, n_records)
+    older = (age - 60) * np.where(man, 1, -1)
+    odds = 0.06 * older + 0.5 * man - 0.5
+    return {
+        "age": age.astype(np.int64),
+        "man": man,
+        "score": np.clip(np.rint(50 + older + rng.normal(0, 15, n_records)), 0, 100).astype(np.int64),
+        "ill": (rng.random(n_records) < 1 / (1 + np.exp(-odds))).astype(np.int64),
+    }
+
+
+TRIAL = (
+    Attribute("age", AttributeType.INTEGER, 40, 89),
+    Attribute("man", AttributeType.BOOLEAN, 0, 1),
+    Attribute("score", AttributeType.INTEGER, 0, 100),
+    Attribute("ill", AttributeType.BOOLEAN, 0, 1),
+)
+
+
+def test_interactions_hold(tmp_path):
+    """Masking takes most of an interaction, and moments of three attributes give it back without bias."""
+    columns = trial(8000)
+    age, man = columns["age"].astype(float), columns["man"].astype(float)
+    design = np.column_stack([np.ones(8000), age, man, age * man])
+    originals = {
+        "linear": linear_fit(design, columns["score"].astype(float), np.ones(8000))[1:],
+        "logistic": logistic_fit(design, columns["ill"].astype(float), np.ones(8000))[1:],
+    }
+    plan = plan_of(TRIAL, 8000, "2", rank_noise=["0.1"])
+    releases = draws(tmp_path, plan, columns, 10)
+    for kind, original in originals.items():
+        tables = [
+            each.estimates.regress("score", "age*man")
+            if kind == "linear"
+            else each.estimates.logistic("ill", ["age", "man", "age:man"])
+            for each in releases
+        ]
+        assert tables[0].index.tolist() == ["age", "man", "age × man"]
+        held = [(each["low"] <= original) & (original <= each["high"]) for each in tables]
+        assert np.mean(held) >= 0.9
+        taken, missing = (
+            np.mean([original - each[column] for each in tables], axis=0)[2]
+            for column in ("released", "estimate")
+        )
+        assert taken > 0.3 * original[2]
+        assert abs(missing) < 0.25 * taken
+
+
+def test_any_analysis_of_masked_records_has_an_interval(tmp_path):
+    """What rank noise does to an analysis is in its interval, not only what the lists do not show."""
+    columns = trial(4000)
+    man, score = columns["man"], columns["score"]
+    original = np.array([np.corrcoef(man, score)[0, 1], score[columns["ill"] == 1].mean()])
+    plan = plan_of(TRIAL, 4000, "4", rank_noise=["0.1"])
+
+    def analysis(table: pd.DataFrame) -> dict[str, float]:
+        return {
+            "correlation": table["man"].astype(float).corr(table["score"]),
+            "mean of the ill": table["score"][table["ill"]].mean(),
+        }
+
+    held = []
+    for each in draws(tmp_path, plan, columns, 16):
+        found = each.analyse(analysis, ["man", "score", "ill"])
+        held.append((found["low"].to_numpy() <= original) & (original <= found["high"].to_numpy()))
+    assert np.mean(held, axis=0).min() >= 0.85
+
+
+def test_an_interaction_without_events_is_open(tmp_path):
+    """Nobody with both labels has the event, and masking gives some to them: nothing bounds the odds."""
+    rng = np.random.default_rng(3)
+    columns = {name: rng.integers(0, 2, 6000) for name in ("one", "other")}
+    both = columns["one"] * columns["other"]
+    columns["event"] = ((rng.random(6000) < 0.4) & (both == 0)).astype(np.int64)
+    attributes = [Attribute(name, AttributeType.BOOLEAN, 0, 1) for name in columns]
+    plan = plan_of(attributes, 6000, "4", rank_noise=["0.1"])
+    for each in draws(tmp_path, plan, columns, 4):
+        found = each.estimates.logistic("event", "one*other")
+        assert np.isinf(found["standard_error"]).tolist()[2]
 
 
 def test_quantiles_are_values_of_the_domain(tmp_path):

@@ -10,7 +10,7 @@ corrected too much.
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -30,7 +30,6 @@ from owner_node.masking.arrays import SystemBits
 from tests.fakes.masked_releases import draws, plan_of
 from tests.fakes.synthetic_owners import release_across, synthetic_release
 from tests.papers import synthetic
-from tests.papers.coverage import Originals
 from tests.papers.data_sets import DataSet, health_insurance
 from tests.papers.risk_data import shuffled
 from tests.papers.synthetic import DELTA
@@ -61,10 +60,6 @@ class Study:
     linear: tuple[str, list[str]]
     logistic: tuple[str, list[str]]
     survival: tuple[str, str] | None = None
-    originals: Originals = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "originals", Originals(self.data))
 
     def questions(self) -> Iterator[tuple[str, Callable[[Any], pd.DataFrame], Callable[[Any], Truth]]]:
         """Yield a kind, how a release is asked, and the truth of an answer's index."""
@@ -81,10 +76,20 @@ class Study:
         if self.survival:
             yield "survival", partial(_call, "survival", *self.survival, TIMES), self.surviving
 
+    def values(self, name: str) -> Float64Array:
+        """Return the column of a model, named as in an answer."""
+        of, _, labels = name.partition(": ")
+        labels = labels.partition(" (against ")[0]
+        attribute = next(each for each in self.data.attributes if each.name == of)
+        values = self.data.columns[of] * 10.0**-attribute.decimals
+        if labels:
+            values = np.isin(values, [attribute.categories.index(each) for each in labels.split(", ")]) * 1.0
+        return np.asarray(values, dtype=np.float64)
+
     def _present(self, *names: str) -> list[Float64Array]:
         own = {each.name: each for each in self.data.attributes}
         kept = np.all([self.data.columns[name] <= own[name].upper for name in names], axis=0)
-        return [self.originals.values(name)[kept] for name in names]
+        return [self.values(name)[kept] for name in names]
 
     def means(self, index: Any) -> Truth:
         """Return means of values that are present."""
@@ -118,7 +123,7 @@ class Study:
 
     def model(self, fit: Callable[..., Float64Array], asked: tuple[str, list[str]], index: Any) -> Truth:
         """Return coefficients for the regressors of an answer."""
-        columns, response = [self.originals.values(name) for name in index], self.originals.values(asked[0])
+        columns, response = [self.values(name) for name in index], self.values(asked[0])
         ones = np.ones(len(response))
         design = np.column_stack([ones, *(own - own.mean() for own in columns)])
         slopes = fit(design, response, ones)
@@ -131,7 +136,7 @@ class Study:
     def surviving(self, _index: Any) -> Truth:
         """Return Kaplan and Meier's shares, with Greenwood's errors."""
         assert self.survival
-        time, event = (self.originals.values(name) for name in self.survival)
+        time, event = (self.values(name) for name in self.survival)
         times, shares, ends = kaplan_meier_estimator(event == 1, time, conf_type="log-log")
         last = [np.flatnonzero(times <= at)[-1] for at in TIMES]
         return [(shares[place], (ends[1] - ends[0])[place] / (2 * REACH)) for place in last]
@@ -217,14 +222,27 @@ def masked_of(data: DataSet, epsilon: str, rank_noise: str, owners: str, runs: i
         yield from (each.estimates for each in draws(Path(folder), plan, data.columns, runs))
 
 
-def settings(data: DataSet, runs: int) -> Iterator[tuple[str, Iterator[Any]]]:
-    """Yield the name of every setting, and estimates from its releases."""
+Settings: TypeAlias = Iterator[tuple[str, Iterator[Any]]]
+"""The name of every setting, and estimates from its releases."""
+
+
+def synthetic_settings(data: DataSet, runs: int) -> Settings:
+    """Yield the settings of synthetic releases."""
     for (owners, groups), epsilon in product(SYNTHETIC.items(), ("1", "2", "4")):
         made: Iterator[Any] = (synthetic_of(data, epsilon, groups) for _ in range(runs))
-        yield f"synthetic, ε = {epsilon}{owners}", made
+        yield f"ε = {epsilon}{owners}", made
+
+
+def masked_settings(data: DataSet, runs: int) -> Settings:
+    """Yield the settings of masked releases."""
     for (owners, ids), epsilon, rank_noise in product(MASKED.items(), ("1", "4"), RANK_NOISES):
-        made = masked_of(data, epsilon, rank_noise, ids, runs)
-        yield f"masked, ε = {epsilon}, w = {rank_noise}{owners}", made
+        yield f"ε = {epsilon}, w = {rank_noise}{owners}", masked_of(data, epsilon, rank_noise, ids, runs)
+
+
+PRODUCTS: Mapping[str, Callable[[DataSet, int], Settings]] = {
+    "synthetic": synthetic_settings,
+    "masked": masked_settings,
+}
 
 
 Held: TypeAlias = tuple[bool, float, float]
@@ -263,10 +281,10 @@ def _summary(found: Sequence[Held]) -> tuple[float, float, float, float]:
     return float(np.mean(held)), float(np.median(widths)), float(np.quantile(parts, 0.95)), len(held)
 
 
-def run(data: Path, out: Path, runs: int, name: str) -> dict[str, str]:
-    """Make the CSV file, which has all lines of all answers; returns the table of docs/analysis.md."""
+def run(data: Path, out: Path, runs: int, name: str, made: str) -> dict[str, str]:
+    """Make the CSV file, which has all lines of all answers; returns a table of docs/analysis-methods.md."""
     study, rows, cells = read_study(name, data), [], {}
-    for setting, releases in settings(study.data, runs):
+    for setting, releases in PRODUCTS[made](study.data, runs):
         measured = measure(study, releases)
         rows += [(f"{setting}: {kind}: {line}", _summary(found)) for (kind, line), found in measured.items()]
         Numbers(("release", "held", "width", "enough", "intervals"), tuple(rows)).write(
@@ -276,7 +294,7 @@ def run(data: Path, out: Path, runs: int, name: str) -> dict[str, str]:
             if together := [each for (of, _), found in measured.items() if of == kind for each in found]:
                 cells[setting, kind] = _summary(together)[:3]
     kinds = [kind for kind in KINDS if any(kind == of for _, of in cells)]
-    lines = [["release", *kinds], ["---"] * (len(kinds) + 1)]
+    lines = [[made, *kinds], ["---"] * (len(kinds) + 1)]
     lines += [
         [
             setting,
@@ -292,4 +310,7 @@ def run(data: Path, out: Path, runs: int, name: str) -> dict[str, str]:
     fewer = sum(held < LEAST_HELD for held, _, _ in cells.values())
     wide = sum(held == 1 and enough < LEAST_ENOUGH for held, _, enough in cells.values())
     counted = f"Of {len(cells)} cells, {fewer} held less than {LEAST_HELD}; {wide} are five times too wide."
-    return {f"conclusions {name}": "\n".join(f"| {' | '.join(each)} |" for each in lines) + f"\n\n{counted}"}
+    return {
+        f"conclusions {name} {made}": "\n".join(f"| {' | '.join(each)} |" for each in lines)
+        + f"\n\n{counted}"
+    }

@@ -58,7 +58,11 @@ EXPERIMENTS: dict[str, tuple[int, Experiment]] = {
     "carriers": (12, partial(carriers.run, seed=SEED)),
     "spikes": (50, spikes.run),
     **{f"synthetic_{name}": (5, partial(synthetic.run, name=name, seed=SEED)) for name in synthetic.READERS},
-    **{f"conclusions_{name}": (12, partial(conclusions.run, name=name)) for name in conclusions.READERS},
+    **{
+        f"conclusions_{name}_{made}": (100, partial(conclusions.run, name=name, made=made))
+        for name in conclusions.READERS
+        for made in conclusions.PRODUCTS
+    },
     **{f"conclusions_{name}": (20, partial(hazards.run, name=name)) for name in hazards.COHORTS},
     "conclusions_trial": (40, trial.run),
     "wide_domains": (100, wide_domains.run),

@@ -1,8 +1,8 @@
 """Relations of three attributes in releases of a simulated trial: a table of docs/analysis.md.
 
 Age acts on men and women in opposite ways, and a treatment on one stage alone. Synthetic releases count both
-of an interaction together. Masked ones refuse interactions and hazard ratios: the table has what `analyse`
-makes of them, whose tables keep the relations of three that masking left.
+of an interaction together. Masked ones refuse hazard ratios: the table also has what `analyse` makes of all
+models, whose tables keep the relations of three that masking left.
 """
 
 import tempfile
@@ -134,7 +134,8 @@ def run(_data: Path, out: Path, runs: int) -> dict[str, str]:
         with tempfile.TemporaryDirectory() as folder:
             releases = draws(Path(folder), plan, units, runs)
         for release in releases:
-            add(f"masked, {line}", KINDS[3], FITS[KINDS[3]][2](release.estimates))
+            for kind in (*KINDS[:2], KINDS[3]):
+                add(f"masked, {line}", kind, FITS[kind][2](release.estimates))
             for kind in KINDS[:3]:
                 fit, names, _ = FITS[kind]
                 add(f"masked, {line}, `analyse`", kind, release.analyse(_named(fit), names, N_REPLICATES))

@@ -11,6 +11,7 @@ import pytest
 
 import tessera
 from common.analysis.answers import answer, with_missing
+from common.analysis.attenuation import Drawn
 from common.analysis.masked_models import Term, cells
 from common.errors import IntegrityError, UsageError
 from common.model.schema import Attribute, AttributeType
@@ -180,9 +181,8 @@ def test_what_cannot_be_corrected_is_refused(study, tmp_path):
         "'age' is neither boolean nor category": lambda: study.estimates.logistic("age", "cost"),
         "'ward' needs an event": lambda: study.estimates.logistic("ward", "age"),
         "'ward' has no category 'attic'": lambda: study.estimates.logistic("ward", "age", "attic"),
-        "the interaction of 'age' and 'smoker'": lambda: study.estimates.regress(
-            "cost", ["age", "age:smoker"]
-        ),
+        "'age:smoker' needs both": lambda: study.estimates.regress("cost", ["age", "age:smoker"]),
+        "'cost' were not counted": lambda: study.estimates.logistic("smoker", "age*cost"),
         "hazard ratios have no true": lambda: study.estimates.cox("age", "smoker", "cost"),
         "survival has no true intervals here: rank noise moves": lambda: study.estimates.survival(
             "age", "smoker"
@@ -324,6 +324,13 @@ def test_a_value_that_hardly_anyone_has_is_no_division_by_zero(tmp_path):
     assert -1 <= line["low"] < 0 < line["high"] <= 1
 
 
+def as_drawn(name: str, holds: np.ndarray) -> Term:
+    """The indicator of a label whose only draw is what was released."""
+    mean, zero = holds.mean(), np.zeros((1, 1))
+    drawn = Drawn(zero, zero + mean, zero[0] + mean, zero[0] + holds.var(), zero[0] + 1, zero[0], 1.0)
+    return Term(name, name, mean, holds - mean, holds - mean, np.zeros(holds.size, dtype=np.int64), drawn)
+
+
 def test_no_interval_is_clipped_to_a_point():
     """An estimate outside of the bounds has the width of its noise; released shares are counts of records."""
     index = pd.Index(["below", "within", "above"])
@@ -331,7 +338,7 @@ def test_no_interval_is_clipped_to_a_point():
     sides = made[["estimate", "low", "high"]].to_numpy()
     assert np.allclose(sides, [[0, 0, 0.1], [0.5, 0.4, 0.6], [1, 0.9, 1]])
     one, other = (np.arange(1000) % 7 == place for place in (1, 2))
-    a, b = (Term.as_released("", name, each * 1.0) for name, each in (("a", one), ("b", other)))
+    a, b = (as_drawn(name, each) for name, each in (("a", one), ("b", other)))
     assert cells([a], [b], 0.95)["released"].tolist() == [0.0]
 
 
@@ -435,7 +442,8 @@ def test_old_names_stay_one_version(study):
         found = study.means("age")
     assert found.columns.tolist() == ["released", "corrected", "standard_error", "low", "high"]
     assert not study.supports("cost ~ age + smoker")
-    assert "three attributes" in study.supports("cost ~ age + age:smoker")
+    assert "both of its attributes" in study.supports("cost ~ age + age:smoker")
+    assert not study.supports("smoker ~ age*ward")
     with pytest.raises(AttributeError):
         _ = study.medians
 
