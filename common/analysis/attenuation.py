@@ -442,7 +442,7 @@ class MaskedValues:
     @property
     def _indicates(self) -> bool:
         """True if the values are 0 and 1."""
-        return self._attribute.n_values == 2 or bool(self._labels)
+        return bool(np.isin(self._of_values, (0, 1)).all())
 
     def _neumann(self, lists: Float64Array) -> Float64Array:
         """Return the scores of lists, `(..., n_bins)`, before they are divided by √r."""

@@ -19,6 +19,7 @@ from common.analysis.answers import is_numeric, names_of, with_missing
 from common.analysis.attenuation import HEAVY_TAIL, Distortion, DrawnCounts, MaskedValues, MaskingParams
 from common.analysis.calibration import linear_fit, logistic_fit, resampled
 from common.analysis.estimates import Estimates, Interval
+from common.analysis.masked_calibration import EVERY
 from common.arrays import Float64Array, Int64Array
 from common.errors import UsageError
 from common.model.mechanisms import COUNTS
@@ -109,7 +110,7 @@ class MaskedEstimates(Estimates):
             for name, of_draws in lists.items():
                 attribute, own = self.attribute(name), found[name]
                 # The first table has the middle of all lists, each of the others one.
-                drawn = of_draws.mean(axis=0) if not number else of_draws[number % len(of_draws)]
+                drawn = of_draws[(number - 1) * EVERY] if number else of_draws.mean(axis=0)
                 places = (np.arange(drawn.size) + 0.5) / drawn.size
                 values = np.interp((rankdata(units[name]) - 0.5) / len(own), places, drawn)
                 exact = np.clip(np.rint(values), attribute.lower, attribute.highest).astype(np.int64)
@@ -143,8 +144,9 @@ class MaskedEstimates(Estimates):
         cluster = 1.5 / min(way.n_clusters for way in self.ways(self.listed(name)))
         inside = bool(((at >= cluster) & (at <= 1 - cluster)).all())
         term, missing = self._present(name, allowed=HEAVY_TAIL if inside else "")
-        unit = float(self.listed(name).unit)
-        table = masked_models.quantiles(term, at.tolist(), unit, asked.confidence, _samples(term, asked))
+        table = masked_models.quantiles(
+            term, at.tolist(), self.listed(name), asked.confidence, _samples(term, asked)
+        )
         return with_missing(table, missing)
 
     def correlations(
@@ -214,12 +216,11 @@ class MaskedEstimates(Estimates):
         return indicator
 
     def _linear(self, response: str, on: Sequence[str], asked: Interval) -> "pd.DataFrame":
-        happened, samples = self._term(response), 1 + asked.population
-        columns = self._columns(on)
-        if all(len(each) == 1 for each in columns):
-            terms = [term for (term,) in columns]
-            return masked_models.linear(happened, terms, asked.confidence, samples)
-        return masked_calibration.model(happened, columns, linear_fit, asked.confidence, samples)
+        outcome, samples = self._term(response), 1 + asked.population
+        if not any(":" in name for name in on):
+            return masked_models.linear(outcome, self._regressors(on), asked.confidence, samples)
+        columns = self._columns(on, _LEAST_SHARE)
+        return masked_calibration.model(outcome, columns, linear_fit, asked.confidence, samples)
 
     def _logistic(self, response: str, code: int, on: Sequence[str], asked: Interval) -> "pd.DataFrame":
         as_released = not self.attribute(response).categories and code == 1
@@ -227,7 +228,7 @@ class MaskedEstimates(Estimates):
         columns, samples = self._columns(on, _LEAST_SHARE), 1 + asked.population
         return masked_calibration.model(happened, columns, logistic_fit, asked.confidence, samples)
 
-    def _columns(self, on: Sequence[str], least_share: float = 0.0) -> list[masked_calibration.Column]:
+    def _columns(self, on: Sequence[str], least_share: float) -> list[masked_calibration.Column]:
         """Return the columns of a model: terms, and both of each interaction."""
         found: list[masked_calibration.Column] = []
         for name in on:
@@ -243,19 +244,22 @@ class MaskedEstimates(Estimates):
         return found
 
     def _check_cells(self, first: Sequence[masked_models.Term], second: Sequence[masked_models.Term]) -> None:
-        """Raises UsageError if too few of the records have both of two labels of an interaction."""
-        for one, other in product(first, second):
-            share = float(np.median(masked_models.covariances(one, other))) + one.mean * other.mean
-            if one.indicates and other.indicates and share < _LEAST_SHARE:
-                raise UsageError(
-                    f"the interaction of {one.name!r} and {other.name!r} cannot be corrected: less than "
-                    f"{_LEAST_SHARE:.0%} of the records have both",
-                    "leave the interaction out; or ask the owners for a synthetic release",
-                )
+        """Raises UsageError if too few of the records have any two levels of an interaction."""
+        if not all(term.indicates for term in (*first, *second)):
+            return
+        shares = np.median(masked_calibration.shares_of_cells(first, second), axis=2)
+        if shares.min() < _LEAST_SHARE:
+            names = f"{first[0].attribute!r} and {second[0].attribute!r}"
+            raise UsageError(
+                f"the interaction of {names} cannot be corrected: less than {_LEAST_SHARE:.0%} of the "
+                "records have two of their levels together",
+                "leave the interaction out; or ask the owners for a synthetic release",
+            )
 
     def _with_square(self, term: masked_models.Term) -> masked_models.Term:
         """Return a term with the column of its squares, which its interactions depend on."""
-        if term.indicates:
+        if np.unique(term.released).size == 2:
+            # Squares of two values are linear in them.
             return term
         attribute = self._plan.counted_attribute(term.attribute)
         scale = float(attribute.unit) ** 2

@@ -19,17 +19,17 @@ import numpy as np
 from common.analysis.answers import with_open
 from common.analysis.calibration import WIDER, Statistic, Targets, calibrated, logistic_fit
 from common.analysis.masked_models import Term, covariances, influence_of, product_of, table_of
-from common.analysis.originals import random_of
+from common.analysis.originals import N_DRAWS, random_of
 from common.arrays import BoolArray, Float64Array
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _OF_THREE = 0.15
-"""By which part of the correction log odds of several regressors can be off: weights restore relations of two
-attributes, and masking weakens those of three, too. Measured on Adult."""
-_EVERY = 4
-"""One draw in four is a logistic regression."""
+"""By which part of the correction log odds of several regressors, and models with several interactions, can
+be off: weights restore few relations of three or four attributes. Measured on Adult."""
+EVERY = 4
+"""One draw in four moves the weights."""
 
 Column: TypeAlias = tuple[Term, ...]
 """A column of a model: a term, or both of an interaction."""
@@ -50,7 +50,13 @@ def model(
         columns: Its regressors; both terms of an interaction are regressors, too.
         fit: Linear, or logistic.
         confidence: Of the intervals.
-        samples: How often the sampling of the records counts: twice for whom they are a sample of.
+        samples: How often the sampling of the records counts: twice for a population.
+
+    Returns:
+        As `common.analysis.answers` says.
+
+    Raises:
+        UsageError: If the corrected covariances are those of few of the records.
     """
     import pandas as pd
 
@@ -59,23 +65,28 @@ def model(
     plain = _slopes(response, columns, fit)(np.ones(len(response.bins)))
     means = {term.name: np.array([term.mean]) for column in columns for term in column}
     released = _from_origin(plain[:, None], columns, means)[:, 0]
-    crossed = [column for column in listed if len(column) > 1]
+    crossed = crossed_of(listed)
     slope, moved = calibrated(
         targets([response, *own.values()], crossed, sampled=True), _slopes(response, listed, fit)
     )
     of_lists, of_sampling = np.split(moved.T, 2, axis=1)
     around = slope[:, None] + WIDER * (of_lists - of_lists.mean(axis=1, keepdims=True))
     scales = [np.prod([term.scales for term in column], axis=0) / response.scales for column in listed]
-    means = {name: term.drawn.means for name, term in own.items()}
+    # The design has indicators as released, and other values as drawn.
+    means = {
+        name: np.full(N_DRAWS, term.mean) if term.indicates else term.drawn.means
+        for name, term in own.items()
+    }
     draws = _from_origin(
-        around * np.stack(scales)[:, ::_EVERY], listed, {name: each[::_EVERY] for name, each in means.items()}
+        around * np.stack(scales)[:, ::EVERY], listed, {name: each[::EVERY] for name, each in means.items()}
     )
     of_sampling = of_sampling * np.sqrt(np.mean(np.square(scales), axis=1))[:, None]
     middles = {name: np.array([each.mean()]) for name, each in means.items()}
     sampling = WIDER**2 * _from_origin(of_sampling, listed, middles).var(axis=1)
     finite = np.isfinite(draws).all(axis=1) & np.isfinite(released) & np.isfinite(sampling)
     draws, sampling = np.where(finite[:, None], draws, 0), np.where(finite, sampling, 0)
-    if fit is logistic_fit and len({term.attribute for term in own.values()}) > 1:
+    several = len({term.attribute for term in own.values()}) > 1 and fit is logistic_fit
+    if several or len({(a.attribute, b.attribute) for a, b in crossed}) > 1:
         correction = np.median(draws, axis=1) - np.where(finite, released, 0)
         sampling = sampling + (_OF_THREE * correction) ** 2 / samples
     index = pd.Index([" × ".join(term.name for term in column) for column in columns], name=response.name)
@@ -153,21 +164,83 @@ def _may_separate(response: Term, columns: Sequence[Column], confidence: float) 
         deviations = (scores * response.scores).std(axis=1) / scores.shape[1] ** 0.5
         fewest = fewest - NormalDist().inv_cdf(1 - share) * deviations
         open_ended[places] = (fewest[:-1] <= 0) | (fewest[-1] <= 0)
-    for place, column in enumerate(columns):
-        if len(column) == 2 and all(each.indicates for each in column):
-            open_ended[place] = _fewest(response, *column, share=share) <= 0
+    for first, second in dict.fromkeys((a.attribute, b.attribute) for a, b in crossed_of(columns)):
+        levels = [[each for each in single.values() if each.attribute == name] for name in (first, second)]
+        if not all(each.indicates for own in levels for each in own):
+            continue
+        empty, names = (
+            _may_be_empty(response, levels[0], levels[1], share),
+            [[each.name for each in own] for own in levels],
+        )
+        for place, column in enumerate(columns):
+            if {each.attribute for each in column} <= {first, second}:
+                # A line compares its levels with those that the others are compared with.
+                compared = [
+                    [*(own.index(each.name) for each in column if each.name in own), -1] for own in names
+                ]
+                open_ended[place] |= empty[np.ix_(*compared)].any()
     return open_ended
 
 
-def _fewest(response: Term, a: Term, b: Term, *, share: float) -> float:
-    """Return the least share of the records that have both of two labels with the event, or without it."""
-    y, one, other = (term.drawn.means for term in (response, a, b))
-    records = covariances(a, b) + one * other
-    events = covariances(response, a, b) + y * records
-    events = events + one * covariances(response, b) + other * covariances(response, a)
-    deviation = product_of((response, a, b), "scores").std() / len(a.scores) ** 0.5
-    least = min(float(np.quantile(each, share)) for each in (events, records - events))
-    return least - NormalDist().inv_cdf(1 - share) * float(deviation)
+def crossed_of(columns: Sequence[Column]) -> list[Column]:
+    """Return the interactions among the columns of a model."""
+    return [column for column in columns if len(column) > 1]
+
+
+def shares_of_cells(one: Sequence[Term], other: Sequence[Term]) -> Float64Array:
+    """Return the shares of the records with every two levels of two factors, by draw.
+
+    Args:
+        one: Indicators of the levels but that which they are compared with.
+        other: Those of another attribute.
+
+    Returns:
+        `(n_levels, n_levels, n_draws)`; the last of either is the level that others are compared with.
+    """
+    rows, columns = (np.stack([each.drawn.means for each in own]) for own in (one, other))
+    both = np.stack([[covariances(a, b) for b in other] for a in one]) + rows[:, None] * columns
+    return _with_reference(both, rows, columns, np.ones(rows.shape[1]))
+
+
+def _with_reference(
+    both: Float64Array, rows: Float64Array, columns: Float64Array, whole: Float64Array
+) -> Float64Array:
+    """Return a table with its last row and column, which follow from the sums of rows, columns and all."""
+    rest = rows - both.sum(axis=1)
+    last = np.concatenate(
+        [columns - both.sum(axis=0), (whole - columns.sum(axis=0) - rest.sum(axis=0))[None]]
+    )
+    return np.concatenate([np.concatenate([both, rest[:, None]], axis=1), last[None]])
+
+
+def _may_be_empty(response: Term, one: Sequence[Term], other: Sequence[Term], share: float) -> BoolArray:
+    """Return which cells of two factors may lack records with the event, or without it."""
+    records, y = shares_of_cells(one, other), response.drawn.means
+    rows, columns = (
+        np.stack([covariances(response, each) + y * each.drawn.means for each in own]) for own in (one, other)
+    )
+    both = np.stack(
+        [
+            [
+                covariances(response, a, b)
+                + y * records[i, j]
+                + a.drawn.means * covariances(response, b)
+                + b.drawn.means * covariances(response, a)
+                for j, b in enumerate(other)
+            ]
+            for i, a in enumerate(one)
+        ]
+    )
+    events = _with_reference(both, rows, columns, y)
+    fewest = np.minimum(*(np.quantile(each, share, axis=2) for each in (events, records - events)))
+    scores = [
+        np.concatenate([found, 1 - found.sum(axis=0, keepdims=True)])
+        for found in (np.stack([each.scores + each.mean for each in own]) for own in (one, other))
+    ]
+    squares = (scores[0] * (response.scores + response.mean)) ** 2 @ (scores[1] ** 2).T
+    deviations = np.sqrt(squares) / len(response.scores)
+    empty: BoolArray = fewest <= NormalDist().inv_cdf(1 - share) * deviations
+    return empty
 
 
 def targets(terms: Sequence[Term], crossed: Sequence[Column] = (), *, sampled: bool = False) -> Targets:
@@ -190,14 +263,15 @@ def targets(terms: Sequence[Term], crossed: Sequence[Column] = (), *, sampled: b
             correlations = np.clip(correlations, -1, 1)
         products.append(product_of(related, "released"))
         moments.append(float(np.median(correlations)) * released)
-        drawn.append(correlations[::_EVERY] * released)
+        drawn.append(correlations[::EVERY] * released)
         influences.append(influence_of(related) * released)
     for term in terms:
+        shares = term.drawn.means[::EVERY] - term.mean if term.indicates else None
         # Masking keeps variances. Without this, weights that strengthen relations make them larger.
         for own in (term.released, term.released**2 - term.released.var())[: 1 if term.indicates else 2]:
             products.append(own)
-            moments.append(0.0)
-            drawn.append(np.zeros(term.drawn.means[::_EVERY].size))
+            moments.append(0.0 if shares is None else float(np.median(shares)))
+            drawn.append(np.zeros(len(drawn[0])) if shares is None else shares)
             influences.append(np.zeros(len(own)))
     middle, of_lists = np.array(moments), np.stack(drawn, axis=1)
     if sampled:
@@ -216,7 +290,8 @@ def moved_at_once(found: Targets) -> Targets:
 def _related(terms: Sequence[Term], crossed: Sequence[Column]) -> Iterator[Column]:
     """Yield terms of different attributes whose product is a moment: all that least squares needs.
 
-    An interaction has a moment with every other term, and with its own terms: that is of a square.
+    An interaction has a moment with every other term, and with its own terms: that is of a square. That of
+    two interactions is left out.
     """
     found: list[Column] = [*combinations(terms, 2)]
     for column in crossed:

@@ -31,6 +31,7 @@ from common.analysis.attenuation import Drawn
 from common.analysis.originals import random_of
 from common.arrays import Float64Array, Int64Array
 from common.errors import UsageError
+from common.model.schema import Attribute
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -83,17 +84,18 @@ def covariances(*terms: Term) -> Float64Array:
         # Two labels of one category: no record has both.
         return -a.drawn.means * b.drawn.means
     found = np.full(a.drawn.means.size, product_of(terms, "scores").mean())
-    for place, one in enumerate(terms):
-        others = [*terms[:place], *terms[place + 1 :]]
+    noise = np.zeros(found.size)
+    ordered = sorted(terms, key=lambda term: term.name)
+    for place, one in enumerate(ordered):
+        others = [*ordered[:place], *ordered[place + 1 :]]
         random = random_of(" ".join(each.name for each in (one, *others)))
-        n_draws = one.drawn.means.size
-        found *= one.drawn.of_tails ** random.uniform(0, 1, n_draws)
-        found *= one.drawn.restored ** random.uniform(-0.5, 0.5, n_draws)
+        found *= one.drawn.of_tails ** random.uniform(0, 1, found.size)
+        found *= one.drawn.restored ** random.uniform(-0.5, 0.5, found.size)
         scores = product_of(others, "scores")
-        found += one.drawn.noise @ np.bincount(one.bins, scores, one.drawn.noise.shape[1]) / scores.size
+        noise += one.drawn.noise @ np.bincount(one.bins, scores, one.drawn.noise.shape[1]) / scores.size
         variance = product_of(others, "released").var()
-        found += random.normal(0, LOCAL, n_draws) * np.sqrt(one.drawn.within * variance)
-    return found
+        noise += random.normal(0, LOCAL, found.size) * np.sqrt(one.drawn.within * variance)
+    return found + noise
 
 
 def product_of(terms: Sequence[Term], of: str) -> Float64Array:
@@ -124,9 +126,9 @@ def shares(
 
 
 def quantiles(
-    term: Term, at: Sequence[float], unit: float, confidence: float, samples: int = 1
+    term: Term, at: Sequence[float], attribute: Attribute, confidence: float, samples: int = 1
 ) -> "pd.DataFrame":
-    """Return quantiles of a term, whose values are multiples of a unit, a line each."""
+    """Return quantiles of a term, which are values of its attribute's domain, a line each."""
     import pandas as pd
 
     lists, n_records = np.sort(term.drawn.lists, axis=1), len(term.released)
@@ -141,7 +143,8 @@ def quantiles(
     released = np.quantile(term.released + term.mean, at, method="inverted_cdf")
     table = table_of(pd.Index(at, name=term.name), released, draws, np.zeros(len(at)), confidence)
     ends = ["estimate", "low", "high"]
-    table[ends] = np.rint(table[ends] / unit) * unit
+    codes = np.clip(np.rint(table[ends] / float(attribute.unit)), attribute.lower, attribute.upper)
+    table[ends] = np.round(codes * float(attribute.unit), attribute.decimals)
     return table
 
 

@@ -72,6 +72,14 @@ _MOST_VALUES = 2**17
 _PASSES = 12
 
 
+def likely_counts(noisy: Float64Array, n_records: float, scale: float, *, ordered: bool) -> Float64Array:
+    """Project noisy counts; stray ones of values that have an order are left out.
+
+    The arguments, and what is returned, are those of `without_stray_counts`.
+    """
+    return without_stray_counts(noisy, n_records, scale) if ordered else nearest_counts(noisy, n_records)
+
+
 def without_stray_counts(noisy: Float64Array, n_records: float, scale: float) -> Float64Array:
     """Project noisy counts onto those of the regions that are not empty, by the sums of noisy counts.
 

@@ -366,13 +366,16 @@ def test_any_analysis_of_masked_records_has_an_interval(tmp_path):
     """What rank noise does to an analysis is in its interval, not only what the lists do not show."""
     columns = trial(4000)
     man, score = columns["man"], columns["score"]
-    original = np.array([np.corrcoef(man, score)[0, 1], score[columns["ill"] == 1].mean()])
+    original = np.array(
+        [np.corrcoef(man, score)[0, 1], score[columns["ill"] == 1].mean(), columns["ill"].mean()]
+    )
     plan = plan_of(TRIAL, 4000, "4", rank_noise=["0.1"])
 
     def analysis(table: pd.DataFrame) -> dict[str, float]:
         return {
             "correlation": table["man"].astype(float).corr(table["score"]),
             "mean of the ill": table["score"][table["ill"]].mean(),
+            "share of the ill": table["ill"].mean(),
         }
 
     held = []
@@ -382,27 +385,72 @@ def test_any_analysis_of_masked_records_has_an_interval(tmp_path):
     assert np.mean(held, axis=0).min() >= 0.85
 
 
-def test_an_interaction_without_events_is_open(tmp_path):
-    """Nobody with both labels has the event, and masking gives some to them: nothing bounds the odds."""
+@pytest.mark.parametrize(
+    ("empty", "lines"), [((1, 1), "00x"), ((1, 0), "x0x"), ((0, 1), "0xx"), ((0, 0), "xxx")]
+)
+def test_an_interaction_without_events_is_open(tmp_path, empty, lines):
+    """Nobody with two of the labels has the event, and masking gives some to them: nothing bounds odds."""
     rng = np.random.default_rng(3)
     columns = {name: rng.integers(0, 2, 6000) for name in ("one", "other")}
-    both = columns["one"] * columns["other"]
-    columns["event"] = ((rng.random(6000) < 0.4) & (both == 0)).astype(np.int64)
+    without = (columns["one"] == empty[0]) & (columns["other"] == empty[1])
+    columns["event"] = ((rng.random(6000) < 0.4) & ~without).astype(np.int64)
     attributes = [Attribute(name, AttributeType.BOOLEAN, 0, 1) for name in columns]
     plan = plan_of(attributes, 6000, "4", rank_noise=["0.1"])
-    for each in draws(tmp_path, plan, columns, 4):
+    for each in draws(tmp_path, plan, columns, 2):
         found = each.estimates.logistic("event", "one*other")
-        assert np.isinf(found["standard_error"]).tolist()[2]
+        assert np.isinf(found["standard_error"]).tolist() == [each == "x" for each in lines]
+
+
+def test_cells_of_an_interaction_that_few_have_are_refused(tmp_path):
+    """Whichever of both labels is coded 1: no woman smokes, or no man does."""
+    rng = np.random.default_rng(3)
+    man, score = rng.integers(0, 2, 4000), rng.integers(0, 100, 4000)
+    attributes = [Attribute(name, AttributeType.BOOLEAN, 0, 1) for name in ("man", "smokes")]
+    attributes.append(Attribute("score", AttributeType.INTEGER, 0, 99))
+    for who in (0, 1):
+        columns = {
+            "man": man,
+            "smokes": (rng.random(4000) < 0.4) * (man == who).astype(np.int64),
+            "score": score,
+        }
+        plan = plan_of(attributes, 4000, "4", rank_noise=["0.03"])
+        (release,) = draws(tmp_path, plan, columns, 1)
+        with pytest.raises(UsageError, match="less than 3% of the records have two of their levels"):
+            release.estimates.regress("score", "man*smokes")
 
 
 def test_quantiles_are_values_of_the_domain(tmp_path):
-    """A quantile of whole numbers is one, and so are the ends of its interval."""
-    columns = people(N_RECORDS)
-    plan = plan_of(PEOPLE, N_RECORDS, "1")
-    (release,) = draws(tmp_path, plan, columns, 1)
-    found = release.estimates.quantiles("age")[["released", "estimate", "low", "high"]]
-    unit = float(PEOPLE[0].unit)
-    assert np.allclose(found / unit, np.rint(found / unit), atol=1e-6)
+    """So are the ends of their intervals, also at the ends of a domain and for values from clusters."""
+    rng = np.random.default_rng(3)
+    attributes = [
+        Attribute("dose", AttributeType.NUMBER, 0, 100, decimals=1),
+        Attribute("income", AttributeType.INTEGER, 0, 9000),
+    ]
+    columns = {"dose": rng.integers(0, 101, 4000), "income": rng.integers(0, 9001, 4000)}
+    (release,) = draws(tmp_path, plan_of(attributes, 4000, "1"), columns, 1)
+    for name, decimals, highest in (("dose", 1, 10.0), ("income", 0, 9000.0)):
+        found = release.estimates.quantiles(name, [0.2, 0.5, 0.8])[["estimate", "low", "high"]].to_numpy()
+        assert np.array_equal(found, np.round(found, decimals))
+        assert found.min() >= 0
+        assert found.max() <= highest
+    found = release.estimates.quantiles("dose", [0.001, 0.999])[["estimate", "low", "high"]].to_numpy()
+    assert (found.min(), found.max()) == (0.0, 10.0)
+
+
+def test_a_number_of_two_values_is_no_indicator(tmp_path):
+    """Draws of a number from 1 to 2 are from 1 to 2, not shares."""
+    rng = np.random.default_rng(3)
+    parts = rng.integers(1, 3, 4000)
+    attributes = [
+        Attribute("parts", AttributeType.INTEGER, 1, 2),
+        Attribute("cost", AttributeType.INTEGER, 0, 99),
+    ]
+    columns = {"parts": parts, "cost": 20 * parts + rng.integers(0, 30, 4000)}
+    (release,) = draws(tmp_path, plan_of(attributes, 4000, "4", rank_noise=["0.03"]), columns, 1)
+    found = release.estimates.means("parts").iloc[0]
+    assert found["low"] <= parts.mean() <= found["high"]
+    found = release.estimates.regress("cost", "parts").iloc[0]
+    assert found["low"] <= 20 <= found["high"] < 30
 
 
 def test_without_rank_noise_nothing_is_corrected():
