@@ -4,7 +4,7 @@ Noise, masking and the making of synthetic records weaken every relation in the 
 attributes are known better: from noisy tables, or from scores of masked values, without bias and with known
 noise. Calibration changes the weights of the records as little as possible, in the sense of Kullback and
 Leibler, until their moments are these: the weight of a record is exp(θ·x), x its products of columns. So any
-weighted analysis has relations of two attributes as in the originals, those of three as in the records.
+weighted analysis has relations of two attributes as in the originals, other ones as in the records.
 
 *Noise.* An estimate is computed again from moments that are moved by noise once more, by a part of it
 (`_STEP`), and the answer is scaled up: all of it could lead to where no weights of records are.

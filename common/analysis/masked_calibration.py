@@ -1,11 +1,13 @@
 """Models of masked records that have weights: logistic regressions, and interactions.
 
-The released records get weights that give them the corrected
-covariances of all terms of different attributes, and an ordinary fit follows (`common.analysis.calibration`).
-Corrected covariances have more noise of sampling and assignment than those of as many original records: the
-weights move with that noise, too. Slopes are per unit of the draw. Scores of three attributes have the mean
-product that the original values have, as those of two: so weights restore the moments that an interaction
-has with other terms. All other relations of three are as masking left them.
+Released records get weights that give them the corrected covariances of all terms of different attributes,
+and an ordinary fit follows (`common.analysis.calibration`). Corrected covariances have more noise of sampling
+and assignment than those of as many original records: the weights move with that noise, too. Slopes are per
+unit of the draw.
+
+*Interactions.* Scores of three attributes have the mean product that the original values have, as those of
+two: so weights restore the moments that an interaction has with other terms. All other relations of three are
+as masking left them.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -472,6 +472,9 @@ class SyntheticEstimates(Estimates):
                 products.append(own)
                 moments.append(own.mean())
                 drawn.append(own.mean() + moved)
+        drawn_means = {
+            column.name: self._drawn_bin_means(column) for each in (columns, *more) for column in each
+        }
         for one, other in (*combinations(columns, 2), *more):
             if one.place == other.place:
                 if one.attribute != other.attribute:
@@ -481,11 +484,11 @@ class SyntheticEstimates(Estimates):
                     moments.append(own.mean())
                     drawn.append(own.mean() + self._moved(one.place, [own])[0])
                 continue
-            means = [self._bin_means(column) for column in (one, other)]
+            means = [drawn_means[column.name] for column in (one, other)]
             spread = sqrt(one.centred.var() * other.centred.var())
             if not spread:
                 continue
-            of_bins = [mean[self._bins[each.place]] for mean, each in zip(means, (one, other), strict=True)]
+            of_bins = [own[0][self._bins[each.place]] for own, each in zip(means, (one, other), strict=True)]
             kept = float(of_bins[0].var() * of_bins[1].var() / spread**2)
             if not kept:
                 raise UsageError(
@@ -498,22 +501,18 @@ class SyntheticEstimates(Estimates):
                 noise = random.normal(0, deviation, (_N_DRAWS, *table.shape))
                 tables[key] = table + np.concatenate([np.zeros((1, *table.shape)), noise])
             first, second = means if one.place == key[0] else reversed(means)
-            noisy = (first @ tables[key] @ second / self._design.n_records).tolist()
+            noisy = np.einsum("da,dab,db->d", first, tables[key], second) / self._design.n_records
             # Relations go on within bins by a part that is drawn; on a logarithmic scale they need not.
             middle = 0.5 if any(column.is_logarithmic for column in (one, other)) else 1.0
             parts = middle + random.uniform(-0.5, 0.5, _N_DRAWS)
             restored = [
                 each + part * (ungrouped(each / spread, min(kept, 1.0))[0] * spread - each)
-                for part, each in zip([middle, *parts], noisy, strict=True)
+                for part, each in zip([middle, *parts], noisy.tolist(), strict=True)
             ]
             products.append(one.centred * other.centred)
             moments.append(restored[0])
             drawn.append(np.array(restored[1:]))
-        levels: list[BoolArray] = []
-        indicators = [column for column in columns if _has_few_values(column) and not column.factors]
-        for attribute in dict.fromkeys(column.attribute for column in indicators):
-            named = [column.centred > 0 for column in indicators if column.attribute == attribute]
-            levels += [*named, ~np.logical_or.reduce(named)]
+        levels = _levels(columns)
         return Targets(np.stack(products, axis=1), np.array(moments), np.stack(drawn, axis=1), levels)
 
     def _bin_means(self, column: _Column) -> Float64Array:
@@ -521,6 +520,36 @@ class SyntheticEstimates(Estimates):
         bins, n_bins = self._bins[column.place], self._measured.binnings[column.place].n_bins
         sums = np.bincount(bins, column.centred, n_bins)
         return np.asarray(sums / np.maximum(np.bincount(bins, minlength=n_bins), 1), dtype=np.float64)
+
+    def _drawn_bin_means(self, column: _Column) -> Float64Array:
+        """Return the means of bins, then draws of them with noise once more, `(1 + _N_DRAWS, n_bins)`."""
+        means = self._bin_means(column)
+        drawn = np.tile(means, (1 + _N_DRAWS, 1))
+        if _has_few_values(column) or column.factors:
+            return drawn
+        binning, place = self._measured.binnings[column.place], column.place
+        found = []
+        for counts, values, first in self._parts_of(place, column.centred):
+            bins = binning.bins(first)
+            held = np.bincount(bins, counts, means.size)
+            found.append(np.bincount(bins, counts * values, means.size) / np.maximum(held, 1))
+        drawn += np.array(found) - found[0]
+        return drawn
+
+    def _parts_of(
+        self, place: int, column: Float64Array
+    ) -> Iterator[tuple[Float64Array, Float64Array, Int64Array]]:
+        """Yield counts, the mean of a column and the first code of every part, with noise once more."""
+        codes, order = self._codes[place], np.argsort(self._codes[place], kind="stable")
+        ascending, own = codes[order], column[order]
+        running = np.append(0, np.cumsum(own))
+        for histogram in self._redrawn(place):
+            ends = np.searchsorted(ascending, histogram.edges)
+            held = np.diff(ends)
+            # A part that no record is in has the values of the nearest record.
+            nearest = np.clip(ends[:-1], 0, len(ascending) - 1)
+            values = np.where(held > 0, np.diff(running[ends]) / np.maximum(held, 1), own[nearest])
+            yield histogram.counts / GRAIN, values, histogram.edges[:-1]
 
     def _capped(self, column: _Column) -> Float64Array:
         """Return a column without the tails that noise can have made: their relative hazards would dominate.
@@ -547,29 +576,16 @@ class SyntheticEstimates(Estimates):
         """Return the column of the mean power in each bin: what tables say of it needs no restoring."""
         scaled = replace(column, centred=(column.centred / column.centred.std()) ** power)
         values = self._bin_means(scaled)[self._bins[column.place]]
-        return replace(column, centred=values - values.mean(), mean=float(values.mean()))
+        name = f"{column.name}^{power}"
+        return replace(column, name=name, centred=values - values.mean(), mean=float(values.mean()))
 
     def _moved(self, place: int, columns: Sequence[Float64Array]) -> Float64Array:
         """Return by how much noise moves the means of columns of one attribute, `(n_columns, _N_DRAWS)`."""
-        codes, order = self._codes[place], np.argsort(self._codes[place], kind="stable")
-        ascending, values = codes[order], [column[order] for column in columns]
-        found = []
-        for histogram in self._redrawn(place):
-            ends = np.searchsorted(ascending, histogram.edges)
-            held = np.diff(ends)
-            counts = histogram.counts / GRAIN
-            sums = [np.append(0, np.cumsum(own))[ends] for own in values]
-            # A part that no record is in has the values of the nearest record.
-            nearest = np.clip(ends[:-1], 0, len(ascending) - 1)
-            found.append(
-                [
-                    float(counts @ np.where(held > 0, np.diff(each) / np.maximum(held, 1), own[nearest]))
-                    / self._design.n_records
-                    for own, each in zip(values, sums, strict=True)
-                ]
-            )
-        moments = np.array(found)
-        return np.asarray((moments[1:] - moments[0]).T, dtype=np.float64)
+        moments = np.array(
+            [[counts @ values for counts, values, _ in self._parts_of(place, column)] for column in columns]
+        )
+        found: Float64Array = (moments[:, 1:] - moments[:, :1]) / self._design.n_records
+        return found
 
     def _redrawn(self, place: int) -> list[Histogram]:
         """Return the one-way counts of an attribute, then draws of them with noise once more."""
@@ -708,6 +724,16 @@ class SyntheticEstimates(Estimates):
             raise UsageError(
                 f"noise hides how much the values of {column.attribute!r} differ", "leave it out"
             )
+
+
+def _levels(columns: Sequence[_Column]) -> list[BoolArray]:
+    """Return the records of each level that an estimate compares with others."""
+    found: list[BoolArray] = []
+    indicators = [column for column in columns if _has_few_values(column) and not column.factors]
+    for attribute in dict.fromkeys(column.attribute for column in indicators):
+        named = [column.centred > 0 for column in indicators if column.attribute == attribute]
+        found += [*named, ~np.logical_or.reduce(named)]
+    return found
 
 
 def _index(names: Iterable[object], name: str | None = None) -> "pd.Index":
