@@ -308,7 +308,8 @@ def run(data: Path, out: Path, runs: int, name: str, made: str) -> dict[str, str
         for setting in dict.fromkeys(setting for setting, _ in cells)
     ]
     fewer = sum(held < LEAST_HELD for held, _, _ in cells.values())
-    wide = sum(held == 1 and enough < LEAST_ENOUGH for held, _, enough in cells.values())
+    # An interval that is narrower than that of sampling is not too wide.
+    wide = sum(held == 1 < width and enough < LEAST_ENOUGH for held, width, enough in cells.values())
     counted = f"Of {len(cells)} cells, {fewer} held less than {LEAST_HELD}; {wide} are five times too wide."
     return {
         f"conclusions {name} {made}": "\n".join(f"| {' | '.join(each)} |" for each in lines)
