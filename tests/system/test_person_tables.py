@@ -114,7 +114,7 @@ def test_a_synthetic_release_has_two_tables(cluster, layout, tmp_path):
     """Persons and at most two events of each are published, agree, and are verified with one another."""
     release, dataset = f"{layout}-events", "stays" if layout == "horizontal" else "journeys"
     opted_out(cluster.folder, "a", [])
-    options = {"layout": layout, "dataset": dataset, "epsilon": "2", "product": "synthetic", "k": ""}
+    options = {"layout": layout, "dataset": dataset, "epsilon": "8", "product": "synthetic", "k": ""}
     code, document = released(cluster, release, format="parquet,csv", **options)
     assert code == 0, document
     folder = Path(document["directory"])
