@@ -260,13 +260,9 @@ class MaskedValues:
         self._codes = codes
         self._ends: Float64Array = np.append(0, np.cumsum(self._counts)) / units.size
         self._of_ranks = ranks
-        first = attribute.lower
-        every = np.arange(first, max(first + attribute.n_values, int(codes[-1]) + 1))
-        self._of_values = (np.isin(every, labels) if labels else every).astype(np.float64)
-        if squares:
-            self._of_values = (self._of_values - np.average(codes, weights=self._counts)) ** 2
+        self._center = float(np.average(codes, weights=self._counts)) if squares else None
         middles = (self._ends[:-1] + self._ends[1:]) / 2
-        self._different: Float64Array = middles if ranks else self._of_values[codes - first]
+        self._different: Float64Array = middles if ranks else self._shown(codes)
         ordered = np.repeat(self._different, self._counts)
         n_bins = min(ordered.size, _MOST_BINS)
         edges = np.arange(n_bins + 1) * ordered.size // n_bins
@@ -275,6 +271,11 @@ class MaskedValues:
         self._list: Float64Array = np.add.reduceat(ordered, edges[:-1]) / np.diff(edges) - self._mean
         self._values = ordered[(edges[:-1] + edges[1:]) // 2]
         self._grid: Float64Array = np.linspace(0, 1, n_bins + 1)
+
+    def _shown(self, codes: Int64Array) -> Float64Array:
+        """Return what takes the place of values in resolution units."""
+        shown = (np.isin(codes, self._labels) if self._labels else codes).astype(np.float64)
+        return shown if self._center is None else (shown - self._center) ** 2
 
     @cached_property
     def distortion(self) -> Distortion:
@@ -421,7 +422,8 @@ class MaskedValues:
 
     def _list_of_counts(self, counts: Float64Array) -> Float64Array:
         """Return the list that has some counts of all values, by bin."""
-        ends, sums = (np.append(0, np.cumsum(each)) for each in (counts, counts * self._of_values))
+        values = self._shown(self._attribute.lower + np.arange(counts.size))
+        ends, sums = (np.append(0, np.cumsum(each)) for each in (counts, counts * values))
         running = np.interp(self._grid, ends / ends[-1], sums / ends[-1])
         found: Float64Array = np.diff(running) * self._list.size
         return found
@@ -442,7 +444,8 @@ class MaskedValues:
     @property
     def _indicates(self) -> bool:
         """True if the values are 0 and 1."""
-        return bool(np.isin(self._of_values, (0, 1)).all())
+        attribute = self._attribute
+        return bool(self._labels) or (attribute.n_values == 2 and attribute.lower == 0)
 
     def _neumann(self, lists: Float64Array) -> Float64Array:
         """Return the scores of lists, `(..., n_bins)`, before they are divided by √r."""

@@ -30,7 +30,7 @@ import numpy as np
 
 from common.arrays import Float64Array
 from common.model.counts import nearest_counts
-from common.model.empty_regions import likely_counts
+from common.model.empty_regions import projected_counts
 
 N_DRAWS = 200
 _SHAPES = np.linspace(-2.5, 0.95, 70) + 1e-9
@@ -174,7 +174,7 @@ def from_counts(
 
     def released(of: Float64Array, number: int) -> Float64Array:
         noisy = of + random.laplace(0, scale, (number, of.size))
-        return np.stack([likely_counts(draw, n_records, scale, ordered=ordered) for draw in noisy])
+        return np.stack([projected_counts(draw, n_records, scale, ordered=ordered) for draw in noisy])
 
     added = released(counts, _FEW_DRAWS).mean(axis=0) - counts
     likely = nearest_counts(counts - added, n_records)

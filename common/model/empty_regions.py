@@ -72,7 +72,7 @@ _MOST_VALUES = 2**17
 _PASSES = 12
 
 
-def likely_counts(noisy: Float64Array, n_records: float, scale: float, *, ordered: bool) -> Float64Array:
+def projected_counts(noisy: Float64Array, n_records: float, scale: float, *, ordered: bool) -> Float64Array:
     """Project noisy counts; stray ones of values that have an order are left out.
 
     The arguments, and what is returned, are those of `without_stray_counts`.

@@ -22,7 +22,7 @@ import numpy as np
 
 from common.errors import UnusableDataError
 from common.model.counts import nearest_counts, whole_counts
-from common.model.empty_regions import likely_counts, without_stray_counts
+from common.model.empty_regions import projected_counts, without_stray_counts
 from common.model.largest import TAIL
 from common.model.mechanisms import MOST_HISTOGRAM_VALUES
 from owner_node.masking.arrays import LARGEST_INT64, BitSource, Float64Array, Int64Array
@@ -103,7 +103,7 @@ class HistogramMechanism(ListMechanism):
         if setting.keeps_missing:
             nearest = _apart_from_missing(drawn, n_records, float(_scale(setting)))
         else:
-            nearest = likely_counts(drawn, n_records, float(_scale(setting)), ordered=setting.ordered)
+            nearest = projected_counts(drawn, n_records, float(_scale(setting)), ordered=setting.ordered)
         whole = whole_counts(nearest, n_records)
         there = np.flatnonzero(whole)
         return ReleasedList(there, whole[there])

@@ -437,6 +437,15 @@ def test_quantiles_are_values_of_the_domain(tmp_path):
     assert (found.min(), found.max()) == (0.0, 10.0)
 
 
+def test_a_domain_of_quadrillions_needs_no_memory(tmp_path):
+    """What is computed for every value is computed for counted attributes alone."""
+    costs = np.random.default_rng(3).integers(0, 10**14, 2000)
+    attributes = [Attribute("cost", AttributeType.INTEGER, 0, 10**14)]
+    (release,) = draws(tmp_path, plan_of(attributes, 2000, "4"), {"cost": costs}, 1)
+    found = release.estimates.quantiles("cost", 0.5).iloc[0]
+    assert found["low"] <= np.median(costs) <= found["high"]
+
+
 def test_a_number_of_two_values_is_no_indicator(tmp_path):
     """Draws of a number from 1 to 2 are from 1 to 2, not shares."""
     rng = np.random.default_rng(3)
